@@ -1,0 +1,58 @@
+# Two commands on a fresh machine: `make demo` and `make test`. Both need Python 3.11+, make and git.
+SHELL := /bin/sh
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.ready-$(shell cat requirements.txt test-requirements.txt tools/venv.sh | cksum | tr -d ' ')
+LAB = . ./.lab/env &&
+CLUSTER ?= lab
+
+.PHONY: help venv lab lab-stop demo test test-all lint sanity docs-lint unit integration molecule bench clean
+
+help:
+	@echo 'make demo      build the shared-GPU cluster on the local lab; ends in a table; leaves the lab up'
+	@echo 'make test      all tests: lint, unit, integration on the lab, molecule'
+	@echo 'make bench     the figures of build/bench.json'
+	@echo 'make lab       start the lab only; then: . .lab/env'
+	@echo 'make lab-stop  end the lab without a trace'
+
+venv: $(STAMP)
+
+$(STAMP): requirements.txt test-requirements.txt tools/venv.sh
+	@PYTHON=$(PYTHON) tools/venv.sh $(VENV)
+	@touch $@
+
+lab: venv
+	@$(BIN)/python -m lab up
+
+lab-stop:
+	@if [ -d .lab ]; then $(BIN)/python -m lab down; else echo 'lab: nothing runs here'; fi
+
+demo: lab
+	@tools/demo.sh
+
+lint: venv
+	@tools/lint.sh
+
+sanity: venv
+	@tools/sanity.sh
+
+unit: venv
+	@$(BIN)/python -m pytest -q tests/unit
+
+integration: lab
+	@$(LAB) python -m pytest -q tests/integration
+
+molecule: lab
+	@$(LAB) molecule test --all
+
+bench: lab
+	@$(LAB) python tests/benchmark/run.py
+
+test: venv
+	@tools/test.sh
+
+test-all: test bench
+
+clean: lab-stop
+	@rm -rf build $(VENV)

@@ -1,0 +1,17 @@
+#!/bin/sh
+# Every static judge, each clean without exceptions.
+set -eu
+cd "$(dirname "$0")/.."
+PATH="$PWD/.venv/bin:$PATH"
+export PATH
+say() { printf 'lint: %s\n' "$*"; }
+say ruff
+ruff check .
+ruff format --check .
+say yamllint
+yamllint --strict .
+say ansible-lint
+ansible-lint --offline -q
+say antsibull-docs
+antsibull-docs lint-collection-docs --plugin-docs --validate-collection-refs all --check-extra-docs-refs .
+antsibull-changelog lint
