@@ -1,0 +1,28 @@
+# Copyright: (c) 2026, gpushare.eks contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Thin face of module_utils/_cidr.py."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ansible.errors import AnsibleFilterError
+
+from ansible_collections.gpushare.eks.plugins.module_utils._cidr import CidrError
+from ansible_collections.gpushare.eks.plugins.module_utils._cidr import subnets as _subnets
+
+
+def subnets(cidr: str, zones: list[str], **options: Any) -> dict[str, Any]:
+    """See _cidr.subnets."""
+    try:
+        return _subnets(cidr, zones, **options)
+    except CidrError as problem:
+        raise AnsibleFilterError(f"gpushare.eks.subnets: {problem}") from problem
+
+
+class FilterModule:
+    """Filters about networks."""
+
+    def filters(self) -> dict[str, Callable[..., Any]]:
+        return {"subnets": subnets}

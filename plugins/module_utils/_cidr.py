@@ -1,0 +1,115 @@
+# Copyright: (c) 2026, gpushare.eks contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Pure CIDR arithmetic: one VPC block becomes a private and a public subnet per zone."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Sequence
+from typing import Any
+
+# AWS allows IPv4 blocks from /16 to /28, for a VPC as for a subnet, and keeps 5 addresses of each
+# subnet (https://docs.aws.amazon.com/vpc/latest/userguide/subnet-sizing.html).
+LARGEST_PREFIX = 16
+SMALLEST_PREFIX = 28
+RESERVED_BY_AWS = 5
+
+
+class CidrError(ValueError):
+    """Blocks that cannot be used; the message names the block, the cause and the remedy."""
+
+
+def _network(value: str, what: str) -> ipaddress.IPv4Network:
+    try:
+        return ipaddress.IPv4Network(value)
+    except ValueError as problem:
+        raise CidrError(
+            f"{what} {value!r} is not an IPv4 block ({problem}); write it like 10.0.0.0/16"
+        ) from problem
+
+
+def _block(
+    vpc: ipaddress.IPv4Network, prefix: int, index: int, *, from_end: bool
+) -> ipaddress.IPv4Network:
+    """The index-th block of that size, counted from the start or from the end of the VPC."""
+    step = 1 << (32 - prefix)
+    if from_end:
+        start = int(vpc.broadcast_address) + 1 - step * (index + 1)
+    else:
+        start = int(vpc.network_address) + step * index
+    return ipaddress.IPv4Network((start, prefix))
+
+
+def _refuse_size(vpc: ipaddress.IPv4Network, prefixes: dict[str, int], zones: int) -> None:
+    if not LARGEST_PREFIX <= vpc.prefixlen <= SMALLEST_PREFIX:
+        raise CidrError(f"{vpc}: AWS takes a VPC from /{LARGEST_PREFIX} to /{SMALLEST_PREFIX}")
+    for name, prefix in prefixes.items():
+        if not max(vpc.prefixlen, LARGEST_PREFIX) <= prefix <= SMALLEST_PREFIX:
+            raise CidrError(
+                f"{name} subnets of /{prefix} do not fit {vpc}: choose /{vpc.prefixlen} to"
+                f" /{SMALLEST_PREFIX}"
+            )
+    # Counted from both ends, blocks that fit together never overlap.
+    wanted = sum(zones * (1 << (32 - prefix)) for prefix in prefixes.values())
+    if wanted > vpc.num_addresses:
+        raise CidrError(
+            f"{vpc} has {vpc.num_addresses} addresses, {zones} zones with"
+            f" /{prefixes['private']} and /{prefixes['public']} need {wanted}:"
+            " take a larger VPC, fewer zones or longer prefixes"
+        )
+
+
+def subnets(
+    cidr: str,
+    zones: Sequence[str],
+    *,
+    private_prefix: int | None = None,
+    public_prefix: int | None = None,
+    reserved: Sequence[str] = (),
+    addresses: int = 0,
+) -> dict[str, Any]:
+    """Lay out a VPC over zones: private subnets from its start, public ones from its end.
+
+    Counting from both ends keeps every subnet where it is when a zone is appended later.
+
+    :param reserved: blocks the VPC must not overlap (the service range, peers, the office).
+    :param addresses: addresses that nodes and pods may need, over all private subnets together.
+    :returns: {"vpc": cidr, "private": [{"zone", "cidr", "addresses"}], "public": [the same]};
+        addresses counts what AWS leaves usable.
+    :raises CidrError: for a bad block, an overlap, or too little room.
+    """
+    if not zones:
+        raise CidrError("no zones: name at least two availability zones")
+    twice = sorted({zone for zone in zones if list(zones).count(zone) > 1})
+    if twice:
+        raise CidrError(f"zones named twice: {', '.join(twice)}")
+    vpc = _network(cidr, "VPC")
+    prefixes = {
+        # A /16 gives /19 (8,187 usable addresses) for pods and /24 for load balancers.
+        "private": min(vpc.prefixlen + 3, SMALLEST_PREFIX)
+        if private_prefix is None
+        else private_prefix,
+        "public": min(vpc.prefixlen + 8, SMALLEST_PREFIX)
+        if public_prefix is None
+        else public_prefix,
+    }
+    _refuse_size(vpc, prefixes, len(zones))
+    for other in reserved:
+        if vpc.overlaps(_network(other, "reserved block")):
+            raise CidrError(f"VPC {vpc} overlaps {other}: choose another network_cidr")
+    result: dict[str, Any] = {"vpc": str(vpc)}
+    for name, from_end in (("private", False), ("public", True)):
+        blocks = [
+            _block(vpc, prefixes[name], index, from_end=from_end) for index in range(len(zones))
+        ]
+        result[name] = [
+            {"zone": zone, "cidr": str(block), "addresses": block.num_addresses - RESERVED_BY_AWS}
+            for zone, block in zip(zones, blocks, strict=True)
+        ]
+    room = sum(subnet["addresses"] for subnet in result["private"])
+    if room < addresses:
+        raise CidrError(
+            f"the private subnets of {vpc} hold {room} addresses, the pools may need {addresses}:"
+            " take a larger network_cidr, shorter private prefixes, or smaller max_size"
+        )
+    return result

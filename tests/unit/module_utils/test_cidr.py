@@ -1,0 +1,77 @@
+# Copyright: (c) 2026, gpushare.eks contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+from __future__ import annotations
+
+import ipaddress
+from itertools import combinations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ansible_collections.gpushare.eks.plugins.module_utils._cidr import CidrError, subnets
+
+ZONES = ["us-east-1a", "us-east-1b", "us-east-1c", "us-east-1d", "us-east-1f"]
+
+
+def test_a_16_gives_19_and_24():
+    layout = subnets("10.0.0.0/16", ZONES[:2])
+    assert layout == {
+        "vpc": "10.0.0.0/16",
+        "private": [
+            {"zone": "us-east-1a", "cidr": "10.0.0.0/19", "addresses": 8187},
+            {"zone": "us-east-1b", "cidr": "10.0.32.0/19", "addresses": 8187},
+        ],
+        "public": [
+            {"zone": "us-east-1a", "cidr": "10.0.255.0/24", "addresses": 251},
+            {"zone": "us-east-1b", "cidr": "10.0.254.0/24", "addresses": 251},
+        ],
+    }
+
+
+@given(
+    base=st.integers(min_value=0, max_value=255),
+    vpc=st.integers(min_value=16, max_value=22),
+    more=st.tuples(st.integers(2, 6), st.integers(2, 6)),
+    count=st.integers(min_value=1, max_value=len(ZONES)),
+)
+def test_subnets_lie_in_the_vpc_and_never_overlap(base, vpc, more, count):
+    block = ipaddress.IPv4Network((int(ipaddress.IPv4Address(f"10.{base}.0.0")), vpc))
+    private, public = vpc + more[0], vpc + more[1]
+    try:
+        layout = subnets(str(block), ZONES[:count], private_prefix=private, public_prefix=public)
+    except CidrError:
+        # Refused only where the addresses really do not suffice.
+        assert count * (2 ** (32 - private) + 2 ** (32 - public)) > block.num_addresses
+        return
+    laid = [ipaddress.IPv4Network(s["cidr"]) for s in layout["private"] + layout["public"]]
+    assert len(laid) == 2 * count
+    assert all(subnet.subnet_of(block) for subnet in laid)
+    assert not any(one.overlaps(other) for one, other in combinations(laid, 2))
+
+
+@given(count=st.integers(min_value=1, max_value=len(ZONES) - 1))
+def test_a_new_zone_moves_nothing(count):
+    fewer = subnets("10.0.0.0/16", ZONES[:count])
+    more = subnets("10.0.0.0/16", ZONES[: count + 1])
+    assert more["private"][:count] == fewer["private"]
+    assert more["public"][:count] == fewer["public"]
+
+
+@pytest.mark.parametrize(
+    ("cidr", "zones", "options", "told"),
+    [
+        ("10.0.0.0/8", ZONES[:2], {}, "from /16 to /28"),
+        ("10.0.0.1/16", ZONES[:2], {}, "host bits"),
+        ("nonsense", ZONES[:2], {}, "write it like 10.0.0.0/16"),
+        ("10.0.0.0/16", [], {}, "at least two"),
+        ("10.0.0.0/16", ["a", "a"], {}, "named twice: a"),
+        ("10.0.0.0/16", ZONES[:2], {"reserved": ["10.0.128.0/17"]}, "overlaps 10.0.128.0/17"),
+        ("10.0.0.0/16", ZONES[:3], {"private_prefix": 17}, "need"),
+        ("10.0.0.0/24", ZONES[:2], {"private_prefix": 20}, "choose /24 to /28"),
+        ("10.0.0.0/24", ZONES[:2], {"addresses": 300}, "the pools may need 300"),
+    ],
+)
+def test_refused_with_the_remedy(cidr, zones, options, told):
+    with pytest.raises(CidrError, match=told):
+        subnets(cidr, zones, **options)
