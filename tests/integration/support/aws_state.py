@@ -1,0 +1,88 @@
+"""Reads the account itself: every object that a cluster of ours could leave behind."""
+
+from __future__ import annotations
+
+import boto3
+
+TAG = "gpushare.eks/cluster"
+
+
+def _tags(item: dict) -> dict[str, str]:
+    return {t["Key"]: t["Value"] for t in item.get("Tags") or item.get("TagSet") or []}
+
+
+def _ec2(session: boto3.Session) -> dict[str, dict[str, str]]:
+    ec2 = session.client("ec2")
+    reads = {
+        "vpc": ("describe_vpcs", "Vpcs", "VpcId"),
+        "subnet": ("describe_subnets", "Subnets", "SubnetId"),
+        "internet gateway": ("describe_internet_gateways", "InternetGateways", "InternetGatewayId"),
+        "address": ("describe_addresses", "Addresses", "AllocationId"),
+        "route table": ("describe_route_tables", "RouteTables", "RouteTableId"),
+        "security group": ("describe_security_groups", "SecurityGroups", "GroupId"),
+        "endpoint": ("describe_vpc_endpoints", "VpcEndpoints", "VpcEndpointId"),
+        "launch template": ("describe_launch_templates", "LaunchTemplates", "LaunchTemplateId"),
+        "network interface": (
+            "describe_network_interfaces",
+            "NetworkInterfaces",
+            "NetworkInterfaceId",
+        ),
+        "volume": ("describe_volumes", "Volumes", "VolumeId"),
+    }
+    found = {}
+    for kind, (operation, key, identity) in reads.items():
+        for item in getattr(ec2, operation)()[key]:
+            found[f"{kind} {item[identity]}"] = _tags(item)
+    for item in ec2.describe_nat_gateways()["NatGateways"]:
+        if item["State"] not in {"deleted", "deleting"}:
+            found[f"nat gateway {item['NatGatewayId']}"] = _tags(item)
+    for reservation in ec2.describe_instances()["Reservations"]:
+        for item in reservation["Instances"]:
+            if item["State"]["Name"] not in {"terminated", "shutting-down"}:
+                found[f"instance {item['InstanceId']}"] = _tags(item)
+    return found
+
+
+def _others(session: boto3.Session) -> dict[str, dict[str, str]]:
+    found: dict[str, dict[str, str]] = {}
+    iam = session.client("iam")
+    for role in iam.get_paginator("list_roles").paginate().build_full_result()["Roles"]:
+        tags = iam.list_role_tags(RoleName=role["RoleName"])["Tags"]
+        found[f"role {role['RoleName']}"] = {t["Key"]: t["Value"] for t in tags}
+    for policy in iam.list_policies(Scope="Local")["Policies"]:
+        found[f"policy {policy['PolicyName']}"] = {}
+    for profile in iam.list_instance_profiles()["InstanceProfiles"]:
+        found[f"instance profile {profile['InstanceProfileName']}"] = {}
+    eks = session.client("eks")
+    for name in eks.list_clusters()["clusters"]:
+        found[f"cluster {name}"] = eks.describe_cluster(name=name)["cluster"].get("tags", {})
+    for group in session.client("autoscaling").describe_auto_scaling_groups()["AutoScalingGroups"]:
+        found[f"auto scaling group {group['AutoScalingGroupName']}"] = _tags(group)
+    for group in session.client("logs").describe_log_groups()["logGroups"]:
+        found[f"log group {group['logGroupName']}"] = {}
+    ssm = session.client("ssm")
+    for document in ssm.list_documents(Filters=[{"Key": "Owner", "Values": ["Self"]}])[
+        "DocumentIdentifiers"
+    ]:
+        found[f"document {document['Name']}"] = _tags(document)
+    for parameter in ssm.describe_parameters()["Parameters"]:
+        if not parameter["Name"].startswith("/aws/"):
+            found[f"parameter {parameter['Name']}"] = {}
+    return found
+
+
+def objects(session: boto3.Session | None = None) -> dict[str, dict[str, str]]:
+    """``{"kind id": tags}`` of every object in the account, keys of KMS apart."""
+    session = session or boto3.Session()
+    return {**_ec2(session), **_others(session)}
+
+
+def keys(cluster_name: str, session: boto3.Session | None = None) -> dict[str, str]:
+    """``{key id: state}`` of the KMS keys tagged as the cluster's."""
+    kms = (session or boto3.Session()).client("kms")
+    found = {}
+    for key in kms.list_keys()["Keys"]:
+        tags = kms.list_resource_tags(KeyId=key["KeyId"])["Tags"]
+        if {t["TagKey"]: t["TagValue"] for t in tags}.get(TAG) == cluster_name:
+            found[key["KeyId"]] = kms.describe_key(KeyId=key["KeyId"])["KeyMetadata"]["KeyState"]
+    return found

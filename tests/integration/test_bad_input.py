@@ -1,0 +1,131 @@
+"""Bad input and a broken ground: a typed error that names object, cause and remedy, no traceback."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import boto3
+import pytest
+import requests
+
+from .conftest import VARS, Built
+from .support import playbook
+
+SYSTEM = {"name": "system", "instance_types": ["m6i.large"], "min_size": 1, "max_size": 2}
+
+
+def _pool(**changes: object) -> dict:
+    sharing = {"strategy": "time_slicing", "replicas": 10, "gpu_memory": True}
+    return {
+        "name": "shared",
+        "instance_types": ["g4dn.xlarge"],
+        "min_size": 0,
+        "max_size": 1,
+        "sharing": sharing,
+        **changes,
+    }
+
+
+BAD_POOLS = {
+    "unknown strategy": (
+        _pool(sharing={"strategy": "magic"}),
+        ["gpushare_pools[1].sharing.strategy", "exclusive", "time_slicing", "mps"],
+    ),
+    "replicas over the MPS limit": (
+        _pool(sharing={"strategy": "mps", "replicas": 49}),
+        ["gpushare_pools[1].sharing.replicas", "48"],
+    ),
+    "two pools with one name": (_pool(name="system"), ["gpushare_pools[1].name", "system"]),
+    "min above max": (_pool(min_size=3), ["gpushare_pools[1].min_size", "1"]),
+    "no GPU for a sharing pool": (
+        _pool(instance_types=["m6i.large"]),
+        ["gpushare_pools[1].instance_types", "m6i.large"],
+    ),
+    "several GPUs with gpu_memory": (
+        _pool(instance_types=["g4dn.12xlarge"]),
+        ["gpushare_pools[1]", "g4dn.12xlarge", "multi_gpu"],
+    ),
+}
+
+
+def _calls() -> int:
+    endpoint = boto3.client("sts").meta.endpoint_url
+    return len(requests.get(f"{endpoint}/_lab/calls", timeout=10).json()["calls"])
+
+
+@pytest.mark.parametrize("case", BAD_POOLS)
+def test_a_bad_pool_is_refused_before_the_first_call(case: str, tmp_path: Path) -> None:
+    pool, wanted = BAD_POOLS[case]
+    variables = tmp_path / "pools.json"
+    variables.write_text(json.dumps({"gpushare_pools": [SYSTEM, pool]}))
+    before = _calls()
+    refused = playbook.run("site.yml", "-e", f"@{variables}")
+    assert refused.rc != 0
+    assert _calls() == before
+    assert "Traceback" not in refused.output
+    for text in wanted:
+        assert text in refused.output, refused
+
+
+def test_a_fraction_of_an_integer_resource_is_refused(tmp_path: Path) -> None:
+    before = _calls()
+    refused = playbook.run("site.yml", extra_vars={"sample_app_gpu_memory": "0.3"})
+    assert refused.rc != 0
+    assert _calls() == before
+    assert "sample_app_gpu_memory" in refused.output, refused
+    assert "3Gi" in refused.output, refused
+
+
+def test_no_credentials_is_a_typed_error() -> None:
+    env = {k: "" for k in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")}
+    failed = playbook.run(
+        "site.yml", env={**env, "AWS_SHARED_CREDENTIALS_FILE": "/nonexistent"}
+    )
+    assert failed.rc != 0
+    assert "credentials" in failed.output.lower(), failed
+    assert "Traceback" not in failed.output
+
+
+def test_an_unreachable_api_server_is_a_typed_error(built: Built) -> None:
+    endpoint = boto3.client("sts").meta.endpoint_url
+    answer = requests.post(
+        f"{endpoint}/_lab/clusters/{built.name}/pause", json={"seconds": 60}, timeout=10
+    )
+    answer.raise_for_status()
+    try:
+        failed = playbook.run("playbooks/publish_gpu_memory.yml", extra_vars=VARS, timeout=180)
+    finally:
+        requests.post(f"{endpoint}/_lab/clusters/{built.name}/resume", timeout=10)
+    assert failed.rc != 0
+    assert "Traceback" not in failed.output
+    assert built.name in failed.output
+    assert "endpoint" in failed.output.lower(), failed
+    assert playbook.run("playbooks/publish_gpu_memory.yml", extra_vars=VARS).rc == 0
+
+
+def test_a_node_that_never_answers_is_named_and_the_others_are_done(built: Built) -> None:
+    ec2 = boto3.client("ec2")
+    (reservation,) = ec2.describe_instances(
+        Filters=[
+            {"Name": "tag:gpushare.eks/pool", "Values": ["shared"]},
+            {"Name": "tag:gpushare.eks/cluster", "Values": [built.name]},
+            {"Name": "instance-state-name", "Values": ["running"]},
+        ]
+    )["Reservations"]
+    instance = reservation["Instances"][0]["InstanceId"]
+    endpoint = boto3.client("sts").meta.endpoint_url
+    requests.post(
+        f"{endpoint}/_lab/ssm/{instance}", json={"outcome": "NoAnswer"}, timeout=10
+    ).raise_for_status()
+    try:
+        failed = playbook.run(
+            "playbooks/publish_gpu_memory.yml",
+            extra_vars={**VARS, "device_plugin_probe_timeout": 5},
+        )
+    finally:
+        requests.delete(f"{endpoint}/_lab/ssm/{instance}", timeout=10)
+    assert failed.rc != 0
+    assert instance in failed.output
+    assert "NoAnswer" in failed.output, failed
+    assert playbook.run("playbooks/publish_gpu_memory.yml", extra_vars=VARS).rc == 0

@@ -1,0 +1,129 @@
+"""The main job as a user meets it: check, build, kill and heal, run again, use, take away."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from .conftest import VARS, Built
+from .support import aws_state, cluster, playbook
+
+MOST_MODULE_PROCESSES = 60
+
+
+def test_check_mode_on_an_empty_account_tells_what_it_would_make(built: Built) -> None:
+    assert built.check.rc == 0, built.check
+    assert built.check.recap["changed"] > 0
+    for promised in ("kind: Deployment", "gpushare.eks/gpu-memory", "nvidia.com/gpu.shared"):
+        assert promised in built.check.output, promised
+
+
+def test_a_killed_run_heals(built: Built) -> None:
+    assert len(built.killed) == 2
+    assert all("PLAY RECAP" not in text for text in built.killed)
+    assert built.site.rc == 0, built.site
+
+
+def test_healing_left_no_duplicates(built: Built) -> None:
+    new = {k: v for k, v in aws_state.objects().items() if k not in built.before}
+    names = [
+        (k.split(" ")[0], v["Name"], v.get("aws:autoscaling:groupName"))
+        for k, v in new.items()
+        if "Name" in v and not k.startswith("instance i-")
+    ]
+    assert len(names) == len(set(names)), sorted(names)
+    assert sum(k.startswith("nat gateway") for k in new) == 1
+    assert sum(k.startswith("address") for k in new) == 1
+    assert sum(k.startswith("internet gateway") for k in new) == 1
+
+
+def test_three_pods_share_one_gpu(built: Built) -> None:
+    report = json.loads(Path("build/report.json").read_text())
+    shared = [n for n in report["nodes"] if n["pool"] == "shared"]
+    assert len(shared) == 1
+    (node,) = shared
+    assert [p["phase"] for p in node["pods"] if p["gpu_memory_mib"]] == ["Running"] * 3
+    assert node["requested_mib"] == 3 * 3072
+    assert node["allocatable_mib"] == node["capacity_mib"] <= node["gpus"][0]["usable_mib"]
+    assert report["pending"] == []
+    live = cluster.node(built.name, node["name"])
+    assert cluster.mib(live["status"]["allocatable"]["gpushare.eks/gpu-memory"]) == (
+        node["allocatable_mib"]
+    )
+
+
+def test_second_run_changes_nothing_and_is_cheap(built: Built, tmp_path: Path) -> None:
+    again = playbook.run("site.yml", extra_vars=VARS, tmp=tmp_path)
+    assert again.rc == 0, again
+    assert again.recap["changed"] == 0, again
+    assert 0 < again.module_processes <= MOST_MODULE_PROCESSES
+
+
+def test_check_mode_on_the_built_cluster_finds_nothing_to_do(built: Built) -> None:
+    check = playbook.run("site.yml", "--check", "--diff", extra_vars=VARS)
+    assert check.rc == 0, check
+    assert check.recap["changed"] == 0, check
+
+
+def test_a_fourth_fits_and_a_fifth_waits_for_gpu_memory(built: Built) -> None:
+    four = playbook.run("playbooks/app.yml", extra_vars={**VARS, "sample_app_replicas": 4})
+    assert four.rc == 0, four
+    five = playbook.run(
+        "playbooks/app.yml",
+        extra_vars={**VARS, "sample_app_replicas": 5, "sample_app_wait": "false"},
+    )
+    assert five.rc == 0, five
+    assert playbook.run("playbooks/report.yml", extra_vars=VARS).rc == 0
+    report = json.loads(Path("build/report.json").read_text())
+    (node,) = [n for n in report["nodes"] if n["pool"] == "shared"]
+    assert [p["phase"] for p in node["pods"] if p["gpu_memory_mib"]] == ["Running"] * 4
+    (waiting,) = report["pending"]
+    assert "Insufficient gpushare.eks/gpu-memory" in waiting["reason"]
+
+
+def test_a_lie_on_a_node_is_seen_and_repaired_by_one_patch(built: Built) -> None:
+    (node,) = cluster.nodes(built.name, "gpushare.eks/pool=shared")
+    name, truth = node["metadata"]["name"], node["status"]["capacity"]["gpushare.eks/gpu-memory"]
+    cluster.patch_capacity(built.name, name, "gpushare.eks/gpu-memory", "99Gi")
+    audit = playbook.run(
+        "playbooks/publish_gpu_memory.yml", "--check", "--diff", extra_vars=VARS
+    )
+    assert audit.rc == 0, audit
+    assert "99Gi" in audit.output or "101376Mi" in audit.output, audit
+    assert cluster.capacity(built.name, name) == cluster.mib("99Gi")
+    repair = playbook.run("playbooks/publish_gpu_memory.yml", extra_vars=VARS)
+    assert repair.rc == 0, repair
+    assert repair.recap["changed"] == 1, repair
+    assert cluster.capacity(built.name, name) == cluster.mib(truth)
+
+
+@pytest.mark.last
+def test_destroy_wants_the_name_said(built: Built) -> None:
+    refused = playbook.run("playbooks/destroy.yml", extra_vars=VARS)
+    assert refused.rc != 0
+    assert f"confirm_destroy={built.name}" in refused.output
+
+
+@pytest.mark.last
+def test_destroy_leaves_nothing(built: Built) -> None:
+    gone = playbook.run(
+        "playbooks/destroy.yml", extra_vars={**VARS, "confirm_destroy": built.name}
+    )
+    assert gone.rc == 0, gone
+    left = {k: v for k, v in aws_state.objects().items() if k not in built.before}
+    assert left == {}
+    states = set(aws_state.keys(built.name).values())
+    assert states == {"PendingDeletion"}
+    for key in aws_state.keys(built.name):
+        assert key in gone.output, "a key pending deletion must be listed"
+
+
+@pytest.mark.last
+def test_destroy_again_changes_nothing(built: Built) -> None:
+    again = playbook.run(
+        "playbooks/destroy.yml", extra_vars={**VARS, "confirm_destroy": built.name}
+    )
+    assert again.rc == 0, again
+    assert again.recap["changed"] == 0, again
