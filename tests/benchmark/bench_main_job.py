@@ -1,7 +1,7 @@
-"""The main job from a fresh clone: wall time of `make demo`, the second site.yml, and the lab's size.
+"""The main job from a fresh clone: wall time of `make demo`, a second site.yml, the lab's size.
 
-Warm means binaries and wheels cached and no virtual environment; with GPUSHARE_BENCH_COLD=1 a second
-demo runs in an empty HOME, where everything is downloaded and compiled.
+Warm means binaries and wheels cached and no virtual environment; with GPUSHARE_BENCH_COLD=1 a
+second demo runs in an empty HOME, where everything is downloaded and compiled.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ def _second_run(clone: Path, env: dict[str, str]) -> tuple[int, int, float]:
     count.touch()
     script = (
         ". ./.lab/env && exec ansible-playbook site.yml "
-        f"-e sample_app_replicas=5 -e sample_app_wait=false -e ansible_python_interpreter={COUNTING}"
+        "-e sample_app_replicas=5 -e sample_app_wait=false "
+        f"-e ansible_python_interpreter={COUNTING}"
     )
     began = time.monotonic()
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""`make bench`: every benchmark in turn; the figures go to build/bench.json, a miss to the exit code."""
+"""`make bench`: every benchmark in turn; figures to build/bench.json, a miss to the exit code."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def main() -> int:
     figures = json.loads(FIGURES.read_text()) if FIGURES.exists() else {}
     print(f"\n{'figure':<40}{'value':>12} {'unit':<12}{'target':>12}  holds")
     for name, figure in figures.items():
-        value = f"{figure['value']:.1f}" if isinstance(figure["value"], float) else figure["value"]
-        print(f"{name:<40}{value:>12} {figure['unit']:<12}{figure['target']:>12}  {figure['holds']}")
+        value, unit, target, holds = (figure[k] for k in ("value", "unit", "target", "holds"))
+        print(f"{name:<40}{value:>12.6g} {unit:<12}{target:>12}  {holds}")
     missed = [name for name, figure in figures.items() if not figure["holds"]]
     print(*[f"not held: {name}" for name in missed], *[f"broken: {b}" for b in broken], sep="\n")
     return 1 if missed or broken else 0

@@ -16,7 +16,7 @@ VARS = {"gpushare_cluster_name": CLUSTER}
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "last: runs after everything else (it takes the cluster away)")
+    config.addinivalue_line("markers", "last: runs after the others (it takes the cluster away)")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -44,7 +44,7 @@ def lab() -> None:
 
 @pytest.fixture(scope="session")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
-    """site.yml: in check mode on an account without us, twice killed at random tasks, then whole."""
+    """site.yml: in check mode without us in the account, killed at two random tasks, whole."""
     tmp: Path = tmp_path_factory.mktemp("site")
     before = aws_state.objects()
     check = playbook.run("site.yml", "--check", "--diff", extra_vars=VARS)

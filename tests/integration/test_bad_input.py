@@ -1,4 +1,4 @@
-"""Bad input and a broken ground: a typed error that names object, cause and remedy, no traceback."""
+"""Bad input and a broken ground: a typed error with object, cause and remedy, never a traceback."""
 
 from __future__ import annotations
 
@@ -78,10 +78,8 @@ def test_a_fraction_of_an_integer_resource_is_refused(tmp_path: Path) -> None:
 
 
 def test_no_credentials_is_a_typed_error() -> None:
-    env = {k: "" for k in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")}
-    failed = playbook.run(
-        "site.yml", env={**env, "AWS_SHARED_CREDENTIALS_FILE": "/nonexistent"}
-    )
+    env = dict.fromkeys(("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"), "")
+    failed = playbook.run("site.yml", env={**env, "AWS_SHARED_CREDENTIALS_FILE": "/nonexistent"})
     assert failed.rc != 0
     assert "credentials" in failed.output.lower(), failed
     assert "Traceback" not in failed.output

@@ -49,8 +49,9 @@ def test_three_pods_share_one_gpu(built: Built) -> None:
     assert node["allocatable_mib"] == node["capacity_mib"] <= node["gpus"][0]["usable_mib"]
     assert report["pending"] == []
     live = cluster.node(built.name, node["name"])
-    assert cluster.mib(live["status"]["allocatable"]["gpushare.eks/gpu-memory"]) == (
-        node["allocatable_mib"]
+    assert (
+        cluster.mib(live["status"]["allocatable"]["gpushare.eks/gpu-memory"])
+        == (node["allocatable_mib"])
     )
 
 
@@ -87,9 +88,7 @@ def test_a_lie_on_a_node_is_seen_and_repaired_by_one_patch(built: Built) -> None
     (node,) = cluster.nodes(built.name, "gpushare.eks/pool=shared")
     name, truth = node["metadata"]["name"], node["status"]["capacity"]["gpushare.eks/gpu-memory"]
     cluster.patch_capacity(built.name, name, "gpushare.eks/gpu-memory", "99Gi")
-    audit = playbook.run(
-        "playbooks/publish_gpu_memory.yml", "--check", "--diff", extra_vars=VARS
-    )
+    audit = playbook.run("playbooks/publish_gpu_memory.yml", "--check", "--diff", extra_vars=VARS)
     assert audit.rc == 0, audit
     assert "99Gi" in audit.output or "101376Mi" in audit.output, audit
     assert cluster.capacity(built.name, name) == cluster.mib("99Gi")
@@ -108,9 +107,7 @@ def test_destroy_wants_the_name_said(built: Built) -> None:
 
 @pytest.mark.last
 def test_destroy_leaves_nothing(built: Built) -> None:
-    gone = playbook.run(
-        "playbooks/destroy.yml", extra_vars={**VARS, "confirm_destroy": built.name}
-    )
+    gone = playbook.run("playbooks/destroy.yml", extra_vars={**VARS, "confirm_destroy": built.name})
     assert gone.rc == 0, gone
     left = {k: v for k, v in aws_state.objects().items() if k not in built.before}
     assert left == {}

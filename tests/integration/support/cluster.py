@@ -12,6 +12,7 @@ from typing import Any
 
 import boto3
 import requests
+
 from ansible_collections.gpushare.eks.plugins.module_utils import _shares, _token
 
 
