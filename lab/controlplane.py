@@ -1,0 +1,423 @@
+"""The real Kubernetes control plane of one EKS cluster: etcd, API server, controllers, KWOK."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import hashlib
+import ipaddress
+import json
+import logging
+import os
+import shutil
+import subprocess
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from lab import LabError, build, certs
+from lab.kubeclient import KubeClient, kubeconfig
+from lab.processes import (
+    check_running,
+    end,
+    free_ports,
+    read_records,
+    start_bound,
+    tail,
+    wait_port,
+    write_atomically,
+)
+
+VERSIONS = ("1.34", "1.35", "1.36")
+POD_CIDR = "100.64.0.0/16"
+_STAGES = Path(__file__).parent / "stages.yaml"
+_READY_TIMEOUT = 60.0
+_RESTARTS = 3
+log = logging.getLogger("lab.controlplane")
+
+
+@dataclass
+class _Program:
+    """One child: how it is started, and what runs now."""
+
+    name: str
+    arguments: list[str]
+    port: int
+    child: subprocess.Popen | None = None
+    restarts: int = 0
+
+
+class ControlPlane:
+    """One cluster's control plane, everything on 127.0.0.1, all state below `state_dir`.
+
+    version: "1.34" to "1.36"; the 1.36 binaries emulate the older ones.
+    authn_url: the TokenReview webhook that every bearer token is sent to, as EKS does.
+    service_cidr: the IPv4 range of Services. allocatable_delay_ms: how long the "kubelet" takes to
+    copy capacity into allocatable. audit: write state_dir/audit.log, metadata only.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        version: str,
+        state_dir: Path,
+        authn_url: str,
+        *,
+        service_cidr: str = "10.100.0.0/16",
+        allocatable_delay_ms: int = 500,
+        audit: bool = False,
+    ) -> None:
+        if version not in VERSIONS:
+            raise LabError(
+                f"cluster {name}: the lab has no Kubernetes {version}; it serves "
+                + ", ".join(VERSIONS)
+            )
+        self.name = name
+        self.version = version
+        self.state_dir = Path(state_dir)
+        self.authn_url = authn_url
+        self.service_cidr = service_cidr
+        self.allocatable_delay_ms = allocatable_delay_ms
+        self.audit = audit
+        self.kubeconfig = self.state_dir / "kubeconfig"
+        self.endpoint = ""
+        self.ca_data = ""
+        self.oidc_issuer = ""
+        self.failures: list[str] = []
+        self._client: KubeClient | None = None
+        self._programs: list[_Program] = []
+        self._binaries = Path()
+        self._stopping = threading.Event()
+        self._watcher: threading.Thread | None = None
+
+    # -- life ---------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start everything and return when pods can be created; LabError when it cannot be."""
+        began = time.monotonic()
+        self._binaries = build.binaries()
+        self._stopping.clear()
+        self.state_dir.mkdir(parents=True, exist_ok=True)
+        try:
+            self._write_files()
+            etcd, apiserver, *others = self._programs
+            self._start(etcd)
+            self._wait(etcd)
+            self._start(apiserver)
+            self._wait(apiserver)
+            # They need an API server that answers, and become ready while it finishes its start.
+            for program in others:
+                self._start(program)
+            self._wait_ready(began + _READY_TIMEOUT)
+        except BaseException:
+            self.stop()
+            raise
+        self._watcher = threading.Thread(
+            target=self._watch_children, name=f"lab-watch-{self.name}", daemon=True
+        )
+        self._watcher.start()
+        log.info("cluster %s: ready after %.1f s", self.name, time.monotonic() - began)
+
+    def stop(self) -> None:
+        """End all programs and remove the state: a deleted cluster leaves nothing."""
+        self._stopping.set()
+        if self._client:
+            self._client.close()
+        # Nothing of a deleted cluster is worth saving, so no time goes into a graceful end.
+        for record in read_records(self.state_dir):
+            end(record)
+        for program in self._programs:
+            if program.child:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    program.child.wait(5)
+        if self._watcher and self._watcher is not threading.current_thread():
+            self._watcher.join(5)
+        shutil.rmtree(self.state_dir, ignore_errors=True)
+
+    @property
+    def healthy(self) -> bool:
+        """Whether every program runs at this moment."""
+        return bool(self._programs) and all(
+            program.child is not None and program.child.poll() is None
+            for program in self._programs
+        )
+
+    # -- Kubernetes as admin ------------------------------------------------------------------
+
+    @property
+    def client(self) -> KubeClient:
+        """The admin's client, with follow() for controllers."""
+        if self._client is None:
+            raise LabError(f"cluster {self.name}: its control plane was not started")
+        return self._client
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        content_type: str = "application/json",
+        params: Mapping[str, Any] | None = None,
+    ) -> tuple[int, Any]:
+        """(HTTP status, decoded JSON or None) of one request as system:masters; thread-safe."""
+        return self.client.request(method, path, body, content_type, params)
+
+    def watch(self, path: str, params: Mapping[str, Any] | None = None) -> Iterator[dict]:
+        """Decoded watch events until the server ends the watch or stop() is called."""
+        return self.client.watch(path, params)
+
+    # -- parts --------------------------------------------------------------------------------
+
+    def _write_files(self) -> None:
+        ports = free_ports(6)
+        etcd, etcd_peer, apiserver, controllers, scheduler, kwok = ports
+        self.endpoint = f"https://127.0.0.1:{apiserver}"
+        self.oidc_issuer = self.endpoint
+        authority = certs.Authority(f"{self.name} lab CA")
+        self.ca_data = base64.b64encode(authority.pem.encode()).decode()
+        service_ip = str(ipaddress.ip_network(self.service_cidr)[1])
+        pki = self.state_dir / "pki"
+        serving = authority.server(
+            "kube-apiserver",
+            [
+                "127.0.0.1",
+                service_ip,
+                "localhost",
+                "kubernetes",
+                "kubernetes.default",
+                "kubernetes.default.svc",
+                "kubernetes.default.svc.cluster.local",
+            ],
+        )
+        private, public = certs.service_account_key()
+        admin = authority.client("lab-admin", "system:masters")
+        files = {
+            "ca.crt": authority.pem,
+            "apiserver.crt": serving[0],
+            "apiserver.key": serving[1],
+            "sa.key": private,
+            "sa.pub": public,
+            "admin.crt": admin[0],
+            "admin.key": admin[1],
+        }
+        for name, text in files.items():
+            write_atomically(pki / name, text)
+        write_atomically(
+            self.kubeconfig,
+            yaml.safe_dump(kubeconfig(self.name, self.endpoint, authority.pem, *admin)),
+        )
+        for component in ("kube-controller-manager", "kube-scheduler"):
+            pair = authority.client(f"system:{component}")
+            config = kubeconfig(self.name, self.endpoint, authority.pem, *pair)
+            write_atomically(pki / f"{component}.kubeconfig", yaml.safe_dump(config))
+        write_atomically(pki / "authn.json", json.dumps(_webhook(self.authn_url)))
+        write_atomically(self.state_dir / "stages.yaml", self._stages())
+        if self.audit:
+            policy = {
+                "apiVersion": "audit.k8s.io/v1",
+                "kind": "Policy",
+                "omitStages": ["RequestReceived"],
+                "rules": [{"level": "Metadata"}],
+            }
+            write_atomically(pki / "audit-policy.json", json.dumps(policy))
+        self._client = KubeClient(
+            self.endpoint, ca=pki / "ca.crt", certificate=pki / "admin.crt", key=pki / "admin.key"
+        )
+        self._programs = [
+            _Program("etcd", self._etcd(etcd, etcd_peer), etcd),
+            _Program("kube-apiserver", self._apiserver(apiserver, etcd), apiserver),
+            _Program("kube-controller-manager", self._controllers(controllers), controllers),
+            _Program("kube-scheduler", self._scheduler(scheduler), scheduler),
+            _Program("kwok", self._kwok(kwok), kwok),
+        ]
+
+    def _stages(self) -> str:
+        stages = list(yaml.safe_load_all(_STAGES.read_text()))
+        for stage in stages:
+            if stage["metadata"]["name"] == "node-allocatable":
+                stage["spec"]["delay"]["durationMilliseconds"] = self.allocatable_delay_ms
+        return yaml.safe_dump_all(stages)
+
+    def _etcd(self, port: int, peer: int) -> list[str]:
+        client_url, peer_url = f"http://127.0.0.1:{port}", f"http://127.0.0.1:{peer}"
+        return [
+            f"--data-dir={self.state_dir / 'etcd'}",
+            f"--listen-client-urls={client_url}",
+            f"--advertise-client-urls={client_url}",
+            f"--listen-peer-urls={peer_url}",
+            f"--initial-advertise-peer-urls={peer_url}",
+            f"--initial-cluster=default={peer_url}",
+            # The data lives no longer than the lab, so no write has to reach the disk.
+            "--unsafe-no-fsync",
+            "--log-level=warn",
+        ]
+
+    def _apiserver(self, port: int, etcd: int) -> list[str]:
+        pki = self.state_dir / "pki"
+        arguments = [
+            f"--etcd-servers=http://127.0.0.1:{etcd}",
+            "--bind-address=127.0.0.1",
+            "--advertise-address=127.0.0.1",
+            f"--secure-port={port}",
+            f"--cert-dir={self.state_dir / 'apiserver'}",
+            f"--client-ca-file={pki / 'ca.crt'}",
+            f"--tls-cert-file={pki / 'apiserver.crt'}",
+            f"--tls-private-key-file={pki / 'apiserver.key'}",
+            f"--service-account-issuer={self.oidc_issuer}",
+            f"--service-account-key-file={pki / 'sa.pub'}",
+            f"--service-account-signing-key-file={pki / 'sa.key'}",
+            f"--service-cluster-ip-range={self.service_cidr}",
+            "--authorization-mode=RBAC",
+            "--allow-privileged=true",
+            f"--authentication-token-webhook-config-file={pki / 'authn.json'}",
+            "--authentication-token-webhook-version=v1",
+            # Changed access entries show at once, and a burst of calls still asks only once.
+            "--authentication-token-webhook-cache-ttl=2s",
+            # An API server in a container refuses 127.0.0.1 as the Service's endpoint.
+            "--endpoint-reconciler-type=none",
+            "--profiling=false",
+        ]
+        if self.version != VERSIONS[-1]:
+            arguments.append(f"--emulated-version={self.version}")
+        if self.audit:
+            arguments += [
+                f"--audit-policy-file={pki / 'audit-policy.json'}",
+                f"--audit-log-path={self.state_dir / 'audit.log'}",
+            ]
+        return arguments
+
+    def _controllers(self, port: int) -> list[str]:
+        pki = self.state_dir / "pki"
+        return [
+            *self._client_flags("kube-controller-manager", port),
+            f"--root-ca-file={pki / 'ca.crt'}",
+            f"--service-account-private-key-file={pki / 'sa.key'}",
+            "--use-service-account-credentials=true",
+        ]
+
+    def _scheduler(self, port: int) -> list[str]:
+        return self._client_flags("kube-scheduler", port)
+
+    def _client_flags(self, component: str, port: int) -> list[str]:
+        config = self.state_dir / "pki" / f"{component}.kubeconfig"
+        arguments = [
+            f"--kubeconfig={config}",
+            # Nobody but the lab asks this port for its health, so it needs no delegated accounts;
+            # looking them up fails while the API server still writes its first roles.
+            "--authentication-skip-lookup=true",
+            "--bind-address=127.0.0.1",
+            f"--secure-port={port}",
+            f"--cert-dir={self.state_dir / component}",
+            "--leader-elect=false",
+            "--profiling=false",
+        ]
+        if self.version != VERSIONS[-1]:
+            arguments.append(f"--emulated-version={self.version}")
+        return arguments
+
+    def _kwok(self, port: int) -> list[str]:
+        return [
+            f"--kubeconfig={self.kubeconfig}",
+            f"--config={self.state_dir / 'stages.yaml'}",
+            "--manage-all-nodes=true",
+            "--node-lease-duration-seconds=40",
+            f"--cidr={POD_CIDR}",
+            f"--server-address=127.0.0.1:{port}",
+        ]
+
+    # -- processes ----------------------------------------------------------------------------
+
+    def _log(self, program: _Program) -> Path:
+        return self.state_dir / "logs" / f"{program.name}.log"
+
+    def _start(self, program: _Program) -> None:
+        temporary = self.state_dir / "tmp"
+        temporary.mkdir(exist_ok=True)
+        # A clean environment: no proxy, no credentials and no Kubernetes settings of the caller.
+        env = {
+            "PATH": os.defpath,
+            "HOME": str(self.state_dir),
+            "TMPDIR": str(temporary),
+            "NO_PROXY": "*",
+            # A larger share of processor time for a third less memory: five programs per cluster.
+            "GOGC": "60",
+        }
+        program.child = start_bound(
+            [str(self._binaries / program.name), *program.arguments],
+            log=self._log(program),
+            record=self.state_dir / "run" / f"{program.name}.json",
+            env=env,
+            cwd=self.state_dir,
+        )
+
+    def _wait(self, program: _Program) -> None:
+        what = f"cluster {self.name}: {program.name}"
+        assert program.child is not None
+        wait_port(program.port, program.child, _READY_TIMEOUT, what, self._log(program))
+
+    def _wait_ready(self, deadline: float) -> None:
+        # Admission wants the account, which shows that the controller manager works; scheduler and
+        # KWOK listen once their caches run.
+        checks = [
+            ("/readyz", "kube-apiserver"),
+            ("/api/v1/namespaces/kube-system", "kube-apiserver"),
+            ("/api/v1/namespaces/default/serviceaccounts/default", "kube-controller-manager"),
+        ]
+        for program in self._programs[2:]:
+            self._wait(program)
+        by_name = {program.name: program for program in self._programs}
+        for path, name in checks:
+            while self.client.request("GET", path)[0] != 200:
+                for program in self._programs:
+                    assert program.child is not None
+                    check_running(
+                        program.child, f"cluster {self.name}: {program.name}", self._log(program)
+                    )
+                if time.monotonic() > deadline or self._stopping.is_set():
+                    where = self._log(by_name[name])
+                    raise LabError(
+                        f"cluster {self.name}: {name} is not ready after {_READY_TIMEOUT:.0f} s "
+                        f"({path}); its log is {where}:\n{tail(where)}"
+                    )
+                time.sleep(0.05)
+
+    def _watch_children(self) -> None:
+        """Restart a program that died, a few times; what cannot be saved is said in `failures`."""
+        while not self._stopping.wait(0.5):
+            for program in self._programs:
+                code = program.child.poll() if program.child else None
+                if code is None or self._stopping.is_set():
+                    continue
+                program.child, program.restarts = None, program.restarts + 1
+                said = (
+                    f"cluster {self.name}: {program.name} ended with code {code}:\n"
+                    + tail(self._log(program))
+                )
+                self.failures.append(said)
+                if program.restarts > _RESTARTS:
+                    log.error("%s\nno more restarts", said)
+                    continue
+                log.warning("%s\nrestart %d", said, program.restarts)
+                self._start(program)
+
+
+def _webhook(url: str) -> dict:
+    """The kubeconfig-shaped file that names a token webhook."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "authn", "cluster": {"server": url}}],
+        "users": [{"name": "apiserver"}],
+        "contexts": [{"name": "authn", "context": {"cluster": "authn", "user": "apiserver"}}],
+        "current-context": "authn",
+    }
+
+
+def state_name(cluster: str) -> str:
+    """A folder name for a cluster that is short and safe whatever the cluster is called."""
+    return f"{cluster[:32]}-{hashlib.sha256(cluster.encode()).hexdigest()[:8]}"
