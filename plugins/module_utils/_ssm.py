@@ -1,0 +1,300 @@
+# Copyright: (c) 2026, gpushare.eks contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Run one SSM document on a fleet and collect one typed outcome for each node.
+
+Limits and defaults: AWS Systems Manager API reference, SendCommand and ListCommandInvocations.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from ansible_collections.gpushare.eks.plugins.module_utils import nvml_probe
+from ansible_collections.gpushare.eks.plugins.module_utils._errors import GpushareError, NotFound
+
+try:
+    from botocore.exceptions import ClientError
+except ImportError:  # the modules' door reports a missing boto3 itself
+    ClientError = Exception
+
+DOCUMENT_PREFIX = "gpushare-probe-"
+BATCH = 50  # InstanceIds of one SendCommand, and rows of one page
+FIRST_PAUSE_S, LONGEST_PAUSE_S, GROWTH = 0.2, 5.0, 1.5
+POLLS_A_SECOND = 5  # AWS publishes no rate; one call a second and more has been throttled
+DELIVERY_S = 30  # the least that SendCommand takes for the delivery to a node
+THROTTLED = {
+    "RateExceeded",
+    "RequestLimitExceeded",
+    "SlowDown",
+    "Throttling",
+    "ThrottlingException",
+    "TooManyRequestsException",
+}
+UNFINISHED = {"Pending", "InProgress", "Delayed", "Cancelling"}
+OUTCOMES = {
+    "Success": "Success",
+    "TimedOut": "TimedOut",
+    "ExecutionTimedOut": "TimedOut",
+    "DeliveryTimedOut": "DeliveryTimedOut",
+    "Undeliverable": "Undeliverable",
+    "Terminated": "Terminated",
+    "Cancelled": "Cancelled",
+    "Canceled": "Cancelled",
+}
+REMEDIES = {
+    "Failed": "look at the command's output in SSM; the node needs python3 3.9 or newer",
+    "TimedOut": "the node is overloaded or its driver hangs: look at it, or reboot it",
+    "DeliveryTimedOut": "the node's SSM agent is gone: check its network, its role and its agent",
+    "Undeliverable": "let the node's role do AmazonSSMManagedInstanceCore, and let it reach the ssm, "
+    "ssmmessages and ec2messages endpoints; EKS Auto Mode nodes allow no SSM",
+    "Terminated": "run again: the send was ended before it reached the node",
+    "Cancelled": "run again: somebody cancelled the command",
+    "NoAnswer": "wait and run again, or raise timeout; then check the node's SSM agent",
+}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One node: `outcome` is Success, Failed, TimedOut, ... or NoAnswer; `output` as SSM gave it."""
+
+    outcome: str
+    output: str = ""
+    message: str = ""
+
+    @property
+    def error(self) -> dict[str, str] | None:
+        """{"type", "message", "remedy"}, or None after a Success."""
+        if self.outcome == "Success":
+            return None
+        return {
+            "type": self.outcome,
+            "message": self.message,
+            "remedy": REMEDIES[self.outcome],
+        }
+
+
+@dataclass
+class Fleet:
+    """outcomes: {instance ID: Outcome}; calls: {operation: count, "throttled": count}."""
+
+    outcomes: dict[str, Outcome] = field(default_factory=dict)
+    calls: Counter[str] = field(default_factory=Counter)
+
+
+def probe_document() -> dict[str, Any]:
+    """Our one document: {"name": "gpushare-probe-<hash8>", "content": {...}, "text", "hash"}.
+
+    The content is fixed and takes no parameter, so that IAM can allow SendCommand on it alone. The
+    probe's source stands in it in clear: whoever reads the document sees what runs on the nodes.
+    """
+    source = inspect.getsource(nvml_probe)
+    end = "GPUSHARE_PROBE_END"
+    content = {
+        "schemaVersion": "2.2",
+        "description": "gpushare.eks: print GPU memory as NVML reports it, as one line of JSON",
+        "mainSteps": [
+            {
+                "action": "aws:runShellScript",
+                "name": "nvml",
+                "inputs": {
+                    "timeoutSeconds": "60",
+                    "runCommand": [f"exec python3 -I -S - <<'{end}'", *source.splitlines(), end],
+                },
+            }
+        ],
+    }
+    text = json.dumps(content, separators=(",", ":"))
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    name = f"{DOCUMENT_PREFIX}{digest[:8]}"
+    return {"name": name, "content": content, "text": text, "hash": digest}
+
+
+class _Calls:
+    """Client calls with a backoff of our own under throttling, counted; ends at the deadline."""
+
+    def __init__(
+        self, client: Any, counts: Counter[str], deadline: float, clock: Any, sleep: Any
+    ) -> None:
+        self.client, self.counts, self.deadline = client, counts, deadline
+        self.clock, self.sleep = clock, sleep
+
+    def __call__(self, operation: str, **arguments: Any) -> dict[str, Any]:
+        pause = FIRST_PAUSE_S
+        while True:
+            self.counts[operation] += 1
+            try:
+                return getattr(self.client, operation)(**arguments)
+            except ClientError as error:
+                if code(error) not in THROTTLED or self.clock() >= self.deadline:
+                    raise
+            self.counts["throttled"] += 1
+            self.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - jitter, no secret
+            pause = min(pause * 2, LONGEST_PAUSE_S)
+
+
+def code(error: Any) -> str:
+    """The error code of a botocore ClientError."""
+    return str(getattr(error, "response", {}).get("Error", {}).get("Code", ""))
+
+
+def run_on_fleet(
+    client: Any,
+    document: str,
+    instance_ids: list[str],
+    *,
+    timeout: float = 90,
+    comment: str = "gpushare.eks: read GPU memory",
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], Any] = time.sleep,
+) -> Fleet:
+    """Run `document` on all nodes; every ID gets an Outcome after at most `timeout` seconds.
+
+    Costs ceil(N/50) sends and as many pages for each poll. Raises NotFound when there is no such
+    document; other errors of AWS pass through for `aws_errors`.
+    """
+    fleet = Fleet()
+    call = _Calls(client, fleet.calls, clock() + timeout, clock, sleep)
+    wanted = list(dict.fromkeys(instance_ids))
+    commands: dict[str, set[str]] = {}
+    for start in range(0, len(wanted), BATCH):
+        _send(call, document, wanted[start : start + BATCH], comment, fleet, commands)
+    pause = max(FIRST_PAUSE_S, len(commands) / POLLS_A_SECOND)
+    while any(commands.values()) and clock() < call.deadline:
+        sleep(min(pause * random.uniform(0.8, 1.0), max(0.0, call.deadline - clock())))  # noqa: S311
+        pause = min(pause * GROWTH, max(LONGEST_PAUSE_S, len(commands) / POLLS_A_SECOND))
+        for command, open_ids in commands.items():
+            if open_ids:
+                _collect(call, command, open_ids, fleet.outcomes)
+    for instance_id in wanted:
+        if instance_id not in fleet.outcomes:
+            message = f"no answer within {timeout:g} s"
+            fleet.outcomes[instance_id] = Outcome("NoAnswer", message=message)
+    return fleet
+
+
+def _send(
+    call: _Calls,
+    document: str,
+    batch: list[str],
+    comment: str,
+    fleet: Fleet,
+    commands: dict[str, set[str]],
+) -> None:
+    """One send; when SSM refuses the batch for an unknown instance, once more without those."""
+    arguments = {
+        "DocumentName": document,
+        "Comment": comment,
+        "TimeoutSeconds": DELIVERY_S,
+        "MaxConcurrency": "50",
+        "MaxErrors": "100%",  # the default 0 stops the dispatch at the first failure
+    }
+    for attempt in (1, 2):
+        if not batch:
+            return
+        try:
+            answer = call("send_command", InstanceIds=batch, **arguments)
+        except ClientError as error:
+            if code(error) in ("InvalidDocument", "InvalidDocumentVersion"):
+                raise NotFound(
+                    f"SSM document {document} does not exist in this region",
+                    object=f"SSM document {document}",
+                    cause=str(error),
+                    remedy="create it with gpushare.eks.ssm_document, or name another document_name",
+                ) from error
+            if code(error) != "InvalidInstanceId":
+                raise
+            managed = _managed(call, batch) if attempt == 1 else set()
+            for instance_id in set(batch) - managed:
+                message = "SSM does not manage this instance, or it is not running"
+                fleet.outcomes[instance_id] = Outcome("Undeliverable", message=message)
+            batch = [instance_id for instance_id in batch if instance_id in managed]
+        else:
+            commands[answer["Command"]["CommandId"]] = set(batch)
+            return
+
+
+def _managed(call: _Calls, batch: list[str]) -> set[str]:
+    """Those of the batch that SSM manages and sees online."""
+    chosen = [{"Key": "InstanceIds", "Values": batch}]
+    pages = paged(
+        call,
+        "describe_instance_information",
+        "InstanceInformationList",
+        Filters=chosen,
+        MaxResults=50,
+    )
+    # Only a lost connection is certain to fail; an Inactive one is SSM's to judge.
+    return {row["InstanceId"] for row in pages if row.get("PingStatus") != "ConnectionLost"}
+
+
+def paged(call: Any, operation: str, key: str, **arguments: Any) -> Iterator[dict[str, Any]]:
+    """All rows of all pages."""
+    token: dict[str, str] = {}
+    while True:
+        answer = call(operation, **arguments, **token)
+        yield from answer.get(key, [])
+        if not answer.get("NextToken"):
+            return
+        token = {"NextToken": answer["NextToken"]}
+
+
+def _collect(call: _Calls, command: str, open_ids: set[str], outcomes: dict[str, Outcome]) -> None:
+    """One round of pages: what has ended leaves open_ids; rows that are not there yet are awaited."""
+    try:
+        pages = paged(
+            call,
+            "list_command_invocations",
+            "CommandInvocations",
+            CommandId=command,
+            Details=True,
+            MaxResults=BATCH,
+        )
+        for row in pages:
+            if row["InstanceId"] in open_ids and row["Status"] not in UNFINISHED:
+                outcomes[row["InstanceId"]] = _outcome(row)
+                open_ids.discard(row["InstanceId"])
+    except ClientError as error:
+        # Right after the send SSM may not know the command yet; throttled to the end: no answer.
+        if code(error) not in {"InvocationDoesNotExist", "InvalidCommandId", *THROTTLED}:
+            raise
+
+
+def _outcome(row: dict[str, Any]) -> Outcome:
+    plugins = row.get("CommandPlugins") or [{}]
+    output, _, errors = str(plugins[0].get("Output") or "").partition("\n----------ERROR-------\n")
+    detail = str(row.get("StatusDetails") or row["Status"]).replace(" ", "")
+    outcome = OUTCOMES.get(detail) or OUTCOMES.get(row["Status"], "Failed")
+    if outcome == "Success":
+        return Outcome(outcome, output.strip())
+    exit_code = plugins[0].get("ResponseCode")
+    told = "".join(c if 32 <= ord(c) < 127 else " " for c in errors or output)
+    said = f": {' '.join(told.split())[:200]}" if told.strip() else ""
+    ended = f" with exit code {exit_code}" if outcome == "Failed" and exit_code is not None else ""
+    return Outcome(outcome, output.strip(), f"SSM reports {detail}{ended}{said}")
+
+
+def find_document(call: Any, name: str) -> dict[str, Any] | None:
+    """DescribeDocument's answer, or None."""
+    try:
+        return call("describe_document", Name=name)["Document"]
+    except ClientError as error:
+        if code(error) in ("InvalidDocument", "InvalidDocumentVersion"):
+            return None
+        raise
+
+
+def check_content(content: str) -> None:
+    """Refuse what SSM cannot take: more than 64 KB."""
+    if len(content.encode()) > 64 * 1024:
+        raise GpushareError(
+            f"the document takes {len(content.encode())} bytes; SSM takes 65536",
+            remedy="shorten the content",
+        )
