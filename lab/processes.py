@@ -157,7 +157,7 @@ def write_record(path: Path, pid: int, name: str, **more: object) -> None:
 
 
 def read_records(state: Path) -> Iterator[dict]:
-    """Every process noted in a `run` folder below `state`, living or not, as written, and its path."""
+    """Every process noted in a `run` folder below `state`, living or not, and the note's path."""
     for path in sorted(state.rglob("run/*.json")):
         try:
             record = json.loads(path.read_text())
@@ -174,7 +174,7 @@ def alive(record: Mapping) -> bool:
 
 
 def end(record: Mapping, *, grace: float = 0.0) -> bool:
-    """End the noted process: SIGTERM and `grace` seconds, then SIGKILL. True if it had been alive."""
+    """SIGTERM and `grace` seconds, then SIGKILL; True if the noted process had been alive."""
     try:
         # A pidfd stays with this very process, so no check-then-kill race can hit another one.
         descriptor = os.pidfd_open(record["pid"])
@@ -211,7 +211,7 @@ def _gone(descriptor: int, timeout: float) -> bool:
 
 
 def wait_port(port: int, child: subprocess.Popen, timeout: float, what: str, log: Path) -> None:
-    """Wait until `child` accepts connections on 127.0.0.1:port; LabError when it dies or is late."""
+    """Wait until `child` accepts connections on the port; LabError when it dies or is late."""
     deadline = time.monotonic() + timeout
     while True:
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
