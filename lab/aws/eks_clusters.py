@@ -1,0 +1,347 @@
+"""Clusters: a real control plane each, and the updates of their configuration."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import re
+import time
+from typing import Any
+
+from botocore.exceptions import ClientError
+
+from lab.aws import Context, ServiceError
+from lab.aws import eks_access as access
+from lab.aws.eks_state import (
+    Cluster,
+    Registry,
+    arn,
+    checked,
+    log,
+    require_free,
+    require_role,
+    spawn,
+)
+
+# Kubernetes on EKS in late 2026: ../shared/facts.md.
+VERSIONS = ("1.34", "1.35", "1.36")
+DEFAULT_VERSION = "1.36"
+_LOG_TYPES = ("api", "audit", "authenticator", "controllerManager", "scheduler")
+# Members of UpdateClusterConfig that are taken over as they are, and the kind of their update.
+_PLAIN_UPDATES = {
+    "deletionProtection": "DeletionProtectionUpdate",
+    "upgradePolicy": "UpgradePolicyUpdate",
+    "zonalShiftConfig": "ZonalShiftConfigUpdate",
+}
+
+
+def _invalid(message: str, name: str = "") -> ServiceError:
+    fields = {"clusterName": name} if name else {}
+    return ServiceError("InvalidParameterException", message, **fields)
+
+
+def _logging(wanted: dict[str, Any] | None, old: dict[str, Any] | None = None) -> dict[str, Any]:
+    """All five types, each in exactly one of the two lists, as EKS answers it."""
+    enabled = {
+        kind
+        for setup in (old or {}).get("clusterLogging", [])
+        if setup["enabled"]
+        for kind in setup["types"]
+    }
+    for setup in (wanted or {}).get("clusterLogging", []):
+        kinds = set(setup.get("types", []))
+        enabled = enabled | kinds if setup.get("enabled") else enabled - kinds
+    rows = [
+        {"types": [kind for kind in _LOG_TYPES if (kind in enabled) is state], "enabled": state}
+        for state in (True, False)
+    ]
+    return {"clusterLogging": [row for row in rows if row["types"]]}
+
+
+class Clusters:
+    """The operations on clusters themselves."""
+
+    def __init__(self, registry: Registry) -> None:
+        self.registry = registry
+
+    def _network(self, config: dict[str, Any], context: Context) -> str:
+        """The VPC of subnets and security groups, once they are found fit for a cluster."""
+        ec2 = self.registry.aws("ec2", context.region)
+        subnets = checked(ec2.describe_subnets, SubnetIds=config["subnetIds"])["Subnets"]
+        if len({subnet["AvailabilityZone"] for subnet in subnets}) < 2:
+            raise _invalid("Subnets specified must be in at least two different AZs")
+        vpcs = {subnet["VpcId"] for subnet in subnets}
+        if groups := config.get("securityGroupIds"):
+            found = checked(ec2.describe_security_groups, GroupIds=groups)["SecurityGroups"]
+            vpcs |= {group["VpcId"] for group in found}
+        if len(vpcs) != 1:
+            raise _invalid("Subnets and security groups must belong to the same VPC")
+        return str(vpcs.pop())
+
+    def create(self, params: dict[str, Any], context: Context) -> dict[str, Any]:
+        name, given = params["name"], params["resourcesVpcConfig"]
+        if not re.fullmatch(r"[0-9A-Za-z][A-Za-z0-9_-]*", name):
+            raise _invalid(f"{name!r} is no name of a cluster")
+        version = params.get("version", DEFAULT_VERSION)
+        if version not in VERSIONS:
+            raise _invalid(f"unsupported Kubernetes version {version}; supported: {VERSIONS}", name)
+        if len(given.get("subnetIds") or []) < 2:
+            raise _invalid("Subnets specified must be in at least two different AZs", name)
+        require_role(self.registry, params["roleArn"], context.region)
+        vpc_id = self._network(given, context)
+        vpc = {
+            "subnetIds": given["subnetIds"],
+            "securityGroupIds": given.get("securityGroupIds", []),
+            "vpcId": vpc_id,
+            # AWS's defaults: public from everywhere, private off.
+            "endpointPublicAccess": given.get("endpointPublicAccess", True),
+            "endpointPrivateAccess": given.get("endpointPrivateAccess", False),
+            "publicAccessCidrs": given.get("publicAccessCidrs") or ["0.0.0.0/0"],
+        }
+        _check_access(vpc)
+        settings = params.get("accessConfig", {})
+        network = params.get("kubernetesNetworkConfig", {})
+        record = {
+            "name": name,
+            "arn": arn(context, f"cluster/{name}"),
+            "createdAt": time.time(),
+            "version": version,
+            "roleArn": params["roleArn"],
+            "resourcesVpcConfig": vpc,
+            "kubernetesNetworkConfig": {
+                "serviceIpv4Cidr": network.get("serviceIpv4Cidr", "10.100.0.0/16"),
+                "ipFamily": network.get("ipFamily", "ipv4"),
+            },
+            "logging": _logging(params.get("logging")),
+            "status": "CREATING",
+            "certificateAuthority": {},
+            "platformVersion": "eks.1",
+            "tags": params.get("tags", {}),
+            "encryptionConfig": params.get("encryptionConfig") or None,
+            "health": {"issues": []},
+            "accessConfig": {
+                "authenticationMode": settings.get("authenticationMode", "CONFIG_MAP"),
+                "bootstrapClusterCreatorAdminPermissions": settings.get(
+                    "bootstrapClusterCreatorAdminPermissions", True
+                ),
+            },
+            "upgradePolicy": params.get("upgradePolicy") or {"supportType": "EXTENDED"},
+            "deletionProtection": params.get("deletionProtection", False),
+        }
+        with self.registry.lock:
+            if name in self.registry.clusters:
+                # One name in the whole lab: the token webhook knows a cluster by nothing else.
+                raise ServiceError(
+                    "ResourceInUseException",
+                    f"Cluster already exists with name: {name}",
+                    clusterName=name,
+                )
+            cluster = Cluster(name, context.region, record, context)
+            self.registry.clusters[name] = cluster
+        answer = copy.deepcopy(record)
+        spawn(lambda: self._bring_up(cluster))
+        return {"cluster": answer}
+
+    def _bring_up(self, cluster: Cluster) -> None:
+        record = cluster.record
+        try:
+            vpc = record["resourcesVpcConfig"]
+            vpc["clusterSecurityGroupId"] = self._security_group(cluster, vpc["vpcId"])
+            plane = self.registry.factory(cluster.name, record["version"])
+            cluster.control_plane = plane
+            plane.start()
+            access.prepare(cluster)
+            creator = cluster.context.principal_arn
+            if record["accessConfig"]["bootstrapClusterCreatorAdminPermissions"] and creator:
+                access.bootstrap(cluster, creator)
+            self.registry.pause("CreateCluster")
+            if record["status"] != "CREATING":
+                plane.stop()
+                return
+            record["endpoint"] = plane.endpoint
+            record["certificateAuthority"] = {"data": plane.ca_data}
+            record["identity"] = {"oidc": {"issuer": plane.oidc_issuer}}
+            record["status"] = "ACTIVE"
+        except Exception as error:
+            log.exception("cluster %s did not come up", cluster.name)
+            record["status"] = "FAILED"
+            issue = {"code": "InternalFailure", "message": str(error), "resourceIds": []}
+            record["health"] = {"issues": [issue]}
+
+    def _security_group(self, cluster: Cluster, vpc_id: str) -> str:
+        ec2 = self.registry.aws("ec2", cluster.region)
+        digest = int(hashlib.sha256(cluster.record["arn"].encode()).hexdigest()[:8], 16)
+        group_name = f"eks-cluster-sg-{cluster.name}-{digest}"
+        tags = {
+            "Name": group_name,
+            f"kubernetes.io/cluster/{cluster.name}": "owned",
+            "aws:eks:cluster-name": cluster.name,
+        }
+        group = ec2.create_security_group(
+            GroupName=group_name,
+            Description="EKS created security group applied to ENI that is attached to EKS Control"
+            " Plane master nodes, as well as any managed workloads.",
+            VpcId=vpc_id,
+        )["GroupId"]
+        # moto refuses the aws: prefix to callers, as EC2 does; a service may set it.
+        from moto.ec2.models import ec2_backends
+
+        backend = ec2_backends[cluster.context.account_id][cluster.region]
+        backend.get_security_group_from_id(group).add_tags(tags)
+        ec2.authorize_security_group_ingress(
+            GroupId=group,
+            IpPermissions=[{"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": group}]}],
+        )
+        return str(group)
+
+    def describe(self, params: dict[str, Any], context: Context) -> dict[str, Any]:
+        cluster = self.registry.find(params["name"], context)
+        return {"cluster": copy.deepcopy(cluster.record)}
+
+    def list(self, params: dict[str, Any], context: Context) -> dict[str, Any]:
+        clusters = list(self.registry.clusters.values())
+        return {"clusters": sorted(c.name for c in clusters if c.region == context.region)}
+
+    def delete(self, params: dict[str, Any], context: Context) -> dict[str, Any]:
+        cluster = self.registry.find(params["name"], context)
+        record = cluster.record
+        if record["deletionProtection"]:
+            raise ServiceError(
+                "InvalidRequestException",
+                f"Cluster {cluster.name} cannot be deleted: deletion protection is enabled",
+                clusterName=cluster.name,
+            )
+        if cluster.nodegroups:
+            raise ServiceError(
+                "ResourceInUseException",
+                f"Cluster has nodegroups attached: {', '.join(sorted(cluster.nodegroups))}",
+                clusterName=cluster.name,
+            )
+        require_free(record, f"Cluster {cluster.name}", ("ACTIVE", "FAILED", "CREATING"))
+        record["status"] = "DELETING"
+        spawn(lambda: self._take_down(cluster))
+        return {"cluster": copy.deepcopy(record)}
+
+    def _take_down(self, cluster: Cluster) -> None:
+        self.registry.pause("DeleteCluster")
+        if cluster.control_plane is not None:
+            cluster.control_plane.stop()
+        group = cluster.record["resourcesVpcConfig"].get("clusterSecurityGroupId")
+        if group:
+            try:
+                ec2 = self.registry.aws("ec2", cluster.region)
+                ec2.delete_security_group(GroupId=group)
+            except ClientError as error:
+                # EKS leaves a group behind that something else uses, too.
+                log.warning("the security group of %s stays: %s", cluster.name, error)
+        with self.registry.lock:
+            self.registry.clusters.pop(cluster.name, None)
+
+    def update_config(self, params: dict[str, Any], context: Context) -> dict[str, Any]:
+        cluster = self.registry.find(params["name"], context)
+        record = cluster.record
+        changes = {k: v for k, v in params.items() if k not in ("name", "clientRequestToken")}
+        if len(changes) != 1:
+            raise _invalid("Only one type of update can be allowed.", cluster.name)
+        require_free(record, f"Cluster {cluster.name}")
+        key, wanted = next(iter(changes.items()))
+        if key == "resourcesVpcConfig":
+            kind, target = self._vpc_update(record, wanted, context)
+            key = "resourcesVpcConfig"
+        elif key == "logging":
+            kind, target = "LoggingUpdate", _logging(wanted, record["logging"])
+        elif key == "accessConfig":
+            kind, target = "AccessConfigUpdate", {**record["accessConfig"], **wanted}
+            if record["accessConfig"]["authenticationMode"] == "API" != wanted.get(
+                "authenticationMode"
+            ):
+                raise _invalid("authenticationMode API cannot be changed back", cluster.name)
+        elif key in _PLAIN_UPDATES:
+            kind, target = _PLAIN_UPDATES[key], wanted
+        else:
+            raise _invalid(f"the lab does not update {key}", cluster.name)
+        if record.get(key) == target:
+            raise _invalid(f"Cluster is already at the desired configuration: {key}", cluster.name)
+
+        def work() -> None:
+            record[key] = target
+
+        names = {"DeletionProtection": wanted} if key == "deletionProtection" else {}
+        return self.registry.start_update(cluster, record, kind, names, work)
+
+    def _vpc_update(
+        self, record: dict[str, Any], wanted: dict[str, Any], context: Context
+    ) -> tuple[str, dict[str, Any]]:
+        """AWS changes subnets and groups, or the endpoint's access, but not both in one call."""
+        target = {**record["resourcesVpcConfig"], **wanted}
+        network = {"subnetIds", "securityGroupIds"} & set(wanted)
+        if network and set(wanted) - network:
+            raise _invalid("Only one type of update can be allowed.", record["name"])
+        if network:
+            if self._network(target, context) != target["vpcId"]:
+                raise _invalid("Subnets must stay in the cluster's VPC", record["name"])
+            return "VpcConfigUpdate", target
+        _check_access(target)
+        return "EndpointAccessUpdate", target
+
+    def update_version(self, params: dict[str, Any], context: Context) -> dict[str, Any]:
+        cluster = self.registry.find(params["name"], context)
+        record, wanted = cluster.record, params.get("version", "")
+        require_free(record, f"Cluster {cluster.name}")
+        if wanted not in VERSIONS:
+            raise _invalid(f"unsupported Kubernetes version {wanted}", cluster.name)
+        step = VERSIONS.index(wanted) - VERSIONS.index(record["version"])
+        if step != 1:
+            raise _invalid(
+                f"Kubernetes version {wanted} cannot follow {record['version']}: one minor version"
+                " at a time, and never back",
+                cluster.name,
+            )
+
+        def work() -> None:
+            upgrade = getattr(cluster.control_plane, "upgrade", None)
+            if upgrade is None:
+                raise ServiceError("ServerException", "this control plane cannot be upgraded")
+            upgrade(wanted)
+            record["version"] = wanted
+
+        return self.registry.start_update(
+            cluster, record, "VersionUpdate", {"Version": wanted}, work
+        )
+
+    def associate_encryption(self, params: dict[str, Any], context: Context) -> dict[str, Any]:
+        cluster = self.registry.find(params["clusterName"], context)
+        require_free(cluster.record, f"Cluster {cluster.name}")
+        if cluster.record.get("encryptionConfig"):
+            raise _invalid("the cluster already has an encryption configuration", cluster.name)
+
+        def work() -> None:
+            cluster.record["encryptionConfig"] = params["encryptionConfig"]
+
+        return self.registry.start_update(
+            cluster, cluster.record, "AssociateEncryptionConfig", {}, work
+        )
+
+    def versions(self, params: dict[str, Any], context: Context) -> dict[str, Any]:
+        wanted = params.get("clusterVersions") or list(VERSIONS)
+        rows = [
+            {
+                "clusterVersion": version,
+                "clusterType": "eks",
+                "defaultPlatformVersion": "eks.1",
+                "defaultVersion": version == DEFAULT_VERSION,
+                "kubernetesPatchVersion": f"{version}.3",
+                "versionStatus": "STANDARD_SUPPORT",
+                "status": "standard-support",
+            }
+            for version in reversed(VERSIONS)
+            if version in wanted
+        ]
+        if params.get("defaultOnly"):
+            rows = [row for row in rows if row["defaultVersion"]]
+        return {"clusterVersions": rows}
+
+
+def _check_access(vpc: dict[str, Any]) -> None:
+    if not (vpc["endpointPublicAccess"] or vpc["endpointPrivateAccess"]):
+        raise _invalid("Private and public endpoint access cannot be false")
