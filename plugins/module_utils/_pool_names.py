@@ -53,7 +53,7 @@ def startup_taints(wanted: bool) -> list[dict[str, str]]:
 def asg_tags(built: dict[str, Any], cluster_name: str, resource: str) -> dict[str, str]:
     """What Cluster Autoscaler reads of a group without nodes: `<value>:<Effect>` for a taint.
 
-    No startup taint: it ignores those by their prefix and would otherwise count them as lasting.
+    No startup taint: a node loses it as soon as its number stands, so planning must not see it.
     """
     tags: dict[str, str] = {}
     if built["autoscaler"] == "cluster_autoscaler":
