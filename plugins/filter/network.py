@@ -1,6 +1,6 @@
 # Copyright: (c) 2026, gpushare.eks contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Thin face of module_utils/_cidr.py."""
+"""Thin face of module_utils/_cidr.py and _ours.py."""
 
 from __future__ import annotations
 
@@ -10,7 +10,11 @@ from typing import Any
 from ansible.errors import AnsibleFilterError
 
 from ansible_collections.gpushare.eks.plugins.module_utils._cidr import CidrError
+from ansible_collections.gpushare.eks.plugins.module_utils._cidr import (
+    choose_zones as _choose_zones,
+)
 from ansible_collections.gpushare.eks.plugins.module_utils._cidr import subnets as _subnets
+from ansible_collections.gpushare.eks.plugins.module_utils._ours import ours
 
 
 def subnets(cidr: str, zones: list[str], **options: Any) -> dict[str, Any]:
@@ -21,8 +25,18 @@ def subnets(cidr: str, zones: list[str], **options: Any) -> dict[str, Any]:
         raise AnsibleFilterError(f"gpushare.eks.subnets: {problem}") from problem
 
 
+def choose_zones(
+    pools: list[dict[str, Any]], offerings: dict[str, list[str]], count: int
+) -> list[str]:
+    """See _cidr.choose_zones."""
+    try:
+        return _choose_zones(pools, offerings, count)
+    except CidrError as problem:
+        raise AnsibleFilterError(f"gpushare.eks.choose_zones: {problem}") from problem
+
+
 class FilterModule:
     """Filters about networks."""
 
     def filters(self) -> dict[str, Callable[..., Any]]:
-        return {"subnets": subnets}
+        return {"choose_zones": choose_zones, "ours": ours, "subnets": subnets}

@@ -1,11 +1,11 @@
 # Copyright: (c) 2026, gpushare.eks contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Pure CIDR arithmetic: one VPC block becomes a private and a public subnet per zone."""
+"""Pure: which zones a VPC spans, and the private and public block of each of them."""
 
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 # AWS allows IPv4 blocks from /16 to /28, for a VPC as for a subnet, and keeps 5 addresses of each
@@ -66,14 +66,14 @@ def subnets(
     private_prefix: int | None = None,
     public_prefix: int | None = None,
     reserved: Sequence[str] = (),
-    addresses: int = 0,
+    pools: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
     """Lay out a VPC over zones: private subnets from its start, public ones from its end.
 
     Counting from both ends keeps every subnet where it is when a zone is appended later.
 
     :param reserved: blocks the VPC must not overlap (the service range, peers, the office).
-    :param addresses: addresses that nodes and pods may need, over all private subnets together.
+    :param pools: derived pools; every pod of their max_size nodes takes an address (VPC CNI).
     :returns: {"vpc": cidr, "private": [{"zone", "cidr", "addresses"}], "public": [the same]};
         addresses counts what AWS leaves usable.
     :raises CidrError: for a bad block, an overlap, or too little room.
@@ -107,9 +107,35 @@ def subnets(
             for zone, block in zip(zones, blocks, strict=True)
         ]
     room = sum(subnet["addresses"] for subnet in result["private"])
+    addresses = sum(pool["max_size"] * pool["max_pods"] for pool in pools)
     if room < addresses:
         raise CidrError(
             f"the private subnets of {vpc} hold {room} addresses, the pools may need {addresses}:"
             " take a larger network_cidr, shorter private prefixes, or smaller max_size"
         )
     return result
+
+
+def choose_zones(
+    pools: Sequence[Mapping[str, Any]], offerings: Mapping[str, Sequence[str]], count: int
+) -> list[str]:
+    """The first zones, by name, in which every pool finds one of its instance types.
+
+    :param pools: derived pools, each with "name" and "instance_types".
+    :param offerings: {instance type: [zones]}, as EC2 tells.
+    :raises CidrError: where fewer than two zones are left (EKS needs two).
+    """
+    by_pool = {
+        pool["name"]: {zone for kind in pool["instance_types"] for zone in offerings.get(kind, ())}
+        for pool in pools
+    }
+    common = sorted(set.intersection(*by_pool.values())) if by_pool else []
+    if len(common) < 2:
+        told = "; ".join(
+            f"{name}: {', '.join(sorted(at)) or 'none'}" for name, at in by_pool.items()
+        )
+        raise CidrError(
+            f"EKS needs two zones; all pools are offered in: {', '.join(common) or 'none'}"
+            f" ({told or 'no pools'}). Name other instance types, or set network_zones"
+        )
+    return common[:count]

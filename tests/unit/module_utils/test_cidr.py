@@ -9,7 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ansible_collections.gpushare.eks.plugins.module_utils._cidr import CidrError, subnets
+from ansible_collections.gpushare.eks.plugins.module_utils._cidr import (
+    CidrError,
+    choose_zones,
+    subnets,
+)
 
 ZONES = ["us-east-1a", "us-east-1b", "us-east-1c", "us-east-1d", "us-east-1f"]
 
@@ -69,9 +73,37 @@ def test_a_new_zone_moves_nothing(count):
         ("10.0.0.0/16", ZONES[:2], {"reserved": ["10.0.128.0/17"]}, "overlaps 10.0.128.0/17"),
         ("10.0.0.0/16", ZONES[:3], {"private_prefix": 17}, "need"),
         ("10.0.0.0/24", ZONES[:2], {"private_prefix": 20}, "choose /24 to /28"),
-        ("10.0.0.0/24", ZONES[:2], {"addresses": 300}, "the pools may need 300"),
+        (
+            "10.0.0.0/24",
+            ZONES[:2],
+            {"pools": [{"max_size": 10, "max_pods": 29}]},
+            "the pools may need 290",
+        ),
     ],
 )
 def test_refused_with_the_remedy(cidr, zones, options, told):
     with pytest.raises(CidrError, match=told):
         subnets(cidr, zones, **options)
+
+
+POOLS = [
+    {"name": "system", "instance_types": ["m6i.large"]},
+    {"name": "shared", "instance_types": ["g4dn.xlarge", "g5.xlarge"]},
+]
+
+
+def test_zones_offer_a_type_of_every_pool():
+    # us-east-1e sells no g4dn.
+    offerings = {
+        "m6i.large": ["us-east-1e", "us-east-1b", "us-east-1a", "us-east-1c"],
+        "g4dn.xlarge": ["us-east-1a", "us-east-1c"],
+        "g5.xlarge": ["us-east-1b"],
+    }
+    assert choose_zones(POOLS, offerings, 2) == ["us-east-1a", "us-east-1b"]
+    assert choose_zones(POOLS, offerings, 9) == ["us-east-1a", "us-east-1b", "us-east-1c"]
+
+
+@pytest.mark.parametrize("pools", [POOLS, []])
+def test_less_than_two_zones_is_refused(pools):
+    with pytest.raises(CidrError, match="EKS needs two zones"):
+        choose_zones(pools, {"m6i.large": ["us-east-1a"], "g5.xlarge": ["us-east-1a"]}, 3)
