@@ -135,8 +135,7 @@ class ControlPlane:
     def healthy(self) -> bool:
         """Whether every program runs at this moment."""
         return bool(self._programs) and all(
-            program.child is not None and program.child.poll() is None
-            for program in self._programs
+            program.child is not None and program.child.poll() is None for program in self._programs
         )
 
     # -- Kubernetes as admin ------------------------------------------------------------------
@@ -307,7 +306,7 @@ class ControlPlane:
             f"--cert-dir={self.state_dir / component}",
             "--leader-elect=false",
             "--profiling=false",
-            # The defaults (20 and 50 a second) are for a shared server; here they cost 4 s of start.
+            # The defaults (20 to 50 a second) are for a shared server and cost 4 s of the start.
             "--kube-api-qps=1000",
             "--kube-api-burst=2000",
         ]
@@ -396,9 +395,8 @@ class ControlPlane:
                 if code is None or self._stopping.is_set():
                     continue
                 program.child, program.restarts = None, program.restarts + 1
-                said = (
-                    f"cluster {self.name}: {program.name} ended with code {code}:\n"
-                    + tail(self._log(program))
+                said = f"cluster {self.name}: {program.name} ended with code {code}:\n" + tail(
+                    self._log(program)
                 )
                 self.failures.append(said)
                 if program.restarts > _RESTARTS:

@@ -128,7 +128,11 @@ class KubeClient:
             yield {"type": "SYNC", "items": listed.get("items") or []}
             version = listed["metadata"]["resourceVersion"]
             while not self._closing.is_set():
-                query = {**(params or {}), "resourceVersion": version, "allowWatchBookmarks": "true"}
+                query = {
+                    **(params or {}),
+                    "resourceVersion": version,
+                    "allowWatchBookmarks": "true",
+                }
                 began = time.monotonic()
                 try:
                     for event in self.watch(path, query):
@@ -205,7 +209,7 @@ def kubeconfig(name: str, endpoint: str, ca: str, certificate: str, key: str) ->
 
 
 def write_merged_kubeconfig(path: Path, kubeconfigs: Iterable[Path]) -> None:
-    """One file with a context per live cluster, the first being current; none gives an empty one."""
+    """One file with a context per live cluster, the first current; none gives an empty one."""
     merged: dict[str, Any] = {
         "apiVersion": "v1",
         "kind": "Config",
