@@ -8,7 +8,6 @@ Limits and defaults: AWS Systems Manager API reference, SendCommand and ListComm
 from __future__ import annotations
 
 import hashlib
-import inspect
 import json
 import random
 import time
@@ -18,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ansible_collections.gpushare.eks.plugins.module_utils import nvml_probe
-from ansible_collections.gpushare.eks.plugins.module_utils._errors import GpushareError, NotFound
+from ansible_collections.gpushare.eks.plugins.module_utils._errors import NotFound
 
 try:
     from botocore.exceptions import ClientError
@@ -53,8 +52,8 @@ REMEDIES = {
     "Failed": "look at the command's output in SSM; the node needs python3 3.9 or newer",
     "TimedOut": "the node is overloaded or its driver hangs: look at it, or reboot it",
     "DeliveryTimedOut": "the node's SSM agent is gone: check its network, its role and its agent",
-    "Undeliverable": "let the node's role do AmazonSSMManagedInstanceCore, and let it reach the ssm, "
-    "ssmmessages and ec2messages endpoints; EKS Auto Mode nodes allow no SSM",
+    "Undeliverable": "give the node's role what AmazonSSMManagedInstanceCore grants, and a way to "
+    "the ssm, ssmmessages and ec2messages endpoints; EKS Auto Mode nodes allow no SSM",
     "Terminated": "run again: the send was ended before it reached the node",
     "Cancelled": "run again: somebody cancelled the command",
     "NoAnswer": "wait and run again, or raise timeout; then check the node's SSM agent",
@@ -63,7 +62,7 @@ REMEDIES = {
 
 @dataclass(frozen=True)
 class Outcome:
-    """One node: `outcome` is Success, Failed, TimedOut, ... or NoAnswer; `output` as SSM gave it."""
+    """One node: `outcome` is Success, Failed, TimedOut, ...; `output` as SSM gave it."""
 
     outcome: str
     output: str = ""
@@ -95,7 +94,7 @@ def probe_document() -> dict[str, Any]:
     The content is fixed and takes no parameter, so that IAM can allow SendCommand on it alone. The
     probe's source stands in it in clear: whoever reads the document sees what runs on the nodes.
     """
-    source = inspect.getsource(nvml_probe)
+    source = nvml_probe.__spec__.loader.get_source(nvml_probe.__name__)  # also out of a zip
     end = "GPUSHARE_PROBE_END"
     content = {
         "schemaVersion": "2.2",
@@ -117,7 +116,7 @@ def probe_document() -> dict[str, Any]:
     return {"name": name, "content": content, "text": text, "hash": digest}
 
 
-class _Calls:
+class Calls:
     """Client calls with a backoff of our own under throttling, counted; ends at the deadline."""
 
     def __init__(
@@ -131,13 +130,21 @@ class _Calls:
         while True:
             self.counts[operation] += 1
             try:
-                return getattr(self.client, operation)(**arguments)
+                answer = getattr(self.client, operation)(**arguments)
+                self.counts[operation] += _hidden(answer)
+                return answer
             except ClientError as error:
+                self.counts[operation] += _hidden(error.response)
                 if code(error) not in THROTTLED or self.clock() >= self.deadline:
                     raise
             self.counts["throttled"] += 1
-            self.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - jitter, no secret
+            self.sleep(pause * random.uniform(0.5, 1.0))
             pause = min(pause * 2, LONGEST_PAUSE_S)
+
+
+def _hidden(response: dict[str, Any]) -> int:
+    """The retries that botocore made on its own under one call."""
+    return int(response.get("ResponseMetadata", {}).get("RetryAttempts", 0))
 
 
 def code(error: Any) -> str:
@@ -161,14 +168,14 @@ def run_on_fleet(
     document; other errors of AWS pass through for `aws_errors`.
     """
     fleet = Fleet()
-    call = _Calls(client, fleet.calls, clock() + timeout, clock, sleep)
+    call = Calls(client, fleet.calls, clock() + timeout, clock, sleep)
     wanted = list(dict.fromkeys(instance_ids))
     commands: dict[str, set[str]] = {}
     for start in range(0, len(wanted), BATCH):
         _send(call, document, wanted[start : start + BATCH], comment, fleet, commands)
     pause = max(FIRST_PAUSE_S, len(commands) / POLLS_A_SECOND)
     while any(commands.values()) and clock() < call.deadline:
-        sleep(min(pause * random.uniform(0.8, 1.0), max(0.0, call.deadline - clock())))  # noqa: S311
+        sleep(min(pause * random.uniform(0.8, 1.0), max(0.0, call.deadline - clock())))
         pause = min(pause * GROWTH, max(LONGEST_PAUSE_S, len(commands) / POLLS_A_SECOND))
         for command, open_ids in commands.items():
             if open_ids:
@@ -181,7 +188,7 @@ def run_on_fleet(
 
 
 def _send(
-    call: _Calls,
+    call: Calls,
     document: str,
     batch: list[str],
     comment: str,
@@ -207,8 +214,12 @@ def _send(
                     f"SSM document {document} does not exist in this region",
                     object=f"SSM document {document}",
                     cause=str(error),
-                    remedy="create it with gpushare.eks.ssm_document, or name another document_name",
+                    remedy="create it with gpushare.eks.ssm_document, or name another one",
                 ) from error
+            if code(error) in THROTTLED:
+                message = "SSM throttled the send until the time was up"
+                fleet.outcomes.update(dict.fromkeys(batch, Outcome("NoAnswer", message=message)))
+                return
             if code(error) != "InvalidInstanceId":
                 raise
             managed = _managed(call, batch) if attempt == 1 else set()
@@ -221,7 +232,7 @@ def _send(
             return
 
 
-def _managed(call: _Calls, batch: list[str]) -> set[str]:
+def _managed(call: Calls, batch: list[str]) -> set[str]:
     """Those of the batch that SSM manages and sees online."""
     chosen = [{"Key": "InstanceIds", "Values": batch}]
     pages = paged(
@@ -246,8 +257,8 @@ def paged(call: Any, operation: str, key: str, **arguments: Any) -> Iterator[dic
         token = {"NextToken": answer["NextToken"]}
 
 
-def _collect(call: _Calls, command: str, open_ids: set[str], outcomes: dict[str, Outcome]) -> None:
-    """One round of pages: what has ended leaves open_ids; rows that are not there yet are awaited."""
+def _collect(call: Calls, command: str, open_ids: set[str], outcomes: dict[str, Outcome]) -> None:
+    """One round of pages: what has ended leaves open_ids; missing rows are awaited."""
     try:
         pages = paged(
             call,
@@ -279,22 +290,3 @@ def _outcome(row: dict[str, Any]) -> Outcome:
     said = f": {' '.join(told.split())[:200]}" if told.strip() else ""
     ended = f" with exit code {exit_code}" if outcome == "Failed" and exit_code is not None else ""
     return Outcome(outcome, output.strip(), f"SSM reports {detail}{ended}{said}")
-
-
-def find_document(call: Any, name: str) -> dict[str, Any] | None:
-    """DescribeDocument's answer, or None."""
-    try:
-        return call("describe_document", Name=name)["Document"]
-    except ClientError as error:
-        if code(error) in ("InvalidDocument", "InvalidDocumentVersion"):
-            return None
-        raise
-
-
-def check_content(content: str) -> None:
-    """Refuse what SSM cannot take: more than 64 KB."""
-    if len(content.encode()) > 64 * 1024:
-        raise GpushareError(
-            f"the document takes {len(content.encode())} bytes; SSM takes 65536",
-            remedy="shorten the content",
-        )

@@ -1,0 +1,341 @@
+# Copyright: (c) 2026, gpushare.eks contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""A cluster's Nodes: one paged LIST, and status patches in parallel, as plain JSON.
+
+The connection (proxy, TLS, pool) is the kubernetes client's; its model objects are left out: for
+1,000 nodes they cost more than the API server's own work.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import random
+import ssl
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from ansible_collections.gpushare.eks.plugins.module_utils._capacity import Decision
+from ansible_collections.gpushare.eks.plugins.module_utils._errors import (
+    AccessDenied,
+    GpushareError,
+    NotFound,
+    Unreachable,
+    aws_errors,
+)
+from ansible_collections.gpushare.eks.plugins.module_utils._token import TokenSource
+
+try:
+    import urllib3
+    from kubernetes.client import Configuration
+    from kubernetes.client.rest import RESTClientObject
+
+    KUBERNETES_ERROR: Exception | None = None
+except ImportError as error:  # node_capacity tells which package is missing
+    KUBERNETES_ERROR = error
+
+PAGE = 500
+THREADS = 8  # what one API server served fastest on two cores; more only queue
+ROUNDS = 5  # how often a write that collides is decided anew
+CONNECT_S, READ_S = 5.0, 30.0
+UNREACHABLE_S = 30.0  # a restarting API server is back by then
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 5.0
+CHECK_ENDPOINT = "check the network, the proxy and the cluster's public_access_cidrs"
+CHECK_ACCESS = "give the caller an access entry (gpushare.eks.eks_access_entry)"
+
+
+class ApiError(GpushareError):
+    """The API server's answer to one request: `status`, and its own message."""
+
+    def __init__(self, status: int, message: str, **kwargs: Any) -> None:
+        super().__init__(message, status=status, **kwargs)
+        self.status = status
+
+
+@dataclass(frozen=True)
+class Write:
+    """How one node ended: `action` none | patch | refuse | gone | failed, with `reason`."""
+
+    action: str
+    reason: str
+    decision: Decision | None = None
+    error: GpushareError | None = None
+
+
+class Cluster:
+    """The API server of one cluster. Thread-safe; `counts` {"list", "pages", "patch", ...}.
+
+    token(renew: bool) gives a bearer token, a new one when `renew`. `timeout` bounds all of it (s).
+    """
+
+    def __init__(
+        self,
+        name: str,
+        endpoint: str,
+        ca_data: str | None,
+        token: Callable[[bool], str],
+        *,
+        timeout: float = 120,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Any] = time.sleep,
+    ) -> None:
+        self.name, self.endpoint, self._token = name, endpoint.rstrip("/"), token
+        self._clock, self._sleep, self._deadline = clock, sleep, clock() + timeout
+        self._lock, self.counts = threading.Lock(), Counter()
+        self._pool = _pool(self.endpoint, ca_data)
+
+    @property
+    def _what(self) -> str:
+        return f"Kubernetes API of cluster {self.name} ({self.endpoint})"
+
+    def _count(self, what: str) -> None:
+        with self._lock:
+            self.counts[what] += 1
+
+    def request(
+        self, method: str, path: str, body: Any = None, *, content_type: str | None = None
+    ) -> Any:
+        """One answer as parsed JSON. Raises ApiError, AccessDenied or Unreachable.
+
+        429, 5xx and lost connections are tried again while there is time, 401 once with a new token.
+        """
+        headers = {"Accept": "application/json"}
+        if content_type:
+            headers["Content-Type"] = content_type
+        data = None if body is None else json.dumps(body, separators=(",", ":")).encode()
+        pause, renewed, lost_since = FIRST_PAUSE_S, False, None
+        token = self._token(False)
+        while True:
+            headers["Authorization"] = f"Bearer {token}"
+            status, answer, cause, wait = 0, {}, "", None
+            try:
+                got = self._pool.request(
+                    method,
+                    self.endpoint + path,
+                    body=data,
+                    headers=headers,
+                    timeout=urllib3.Timeout(connect=CONNECT_S, read=READ_S),
+                    retries=False,
+                )
+                status, lost_since = got.status, None
+                answer, cause = _parsed(got.data)
+                wait = _seconds(got.headers.get("Retry-After"))
+            except urllib3.exceptions.SSLError as error:
+                raise self._given_up(0, str(error), method, path) from None  # time mends no CA
+            except urllib3.exceptions.HTTPError as error:
+                cause = str(error)
+                lost_since = self._clock() if lost_since is None else lost_since
+            if 200 <= status < 300:
+                return answer
+            if status == 401 and not renewed:
+                token, renewed = self._token(True), True
+                self._count("token")
+                continue
+            if status and status != 429 and status < 500:
+                raise self._refused(status, cause, method, path)
+            now = self._clock()
+            lost = lost_since is not None and now - lost_since >= UNREACHABLE_S
+            if lost or now >= self._deadline:
+                raise self._given_up(status, cause, method, path)
+            pause_s = wait if wait is not None else pause * random.uniform(0.5, 1.0)
+            self._count("retry")
+            self._sleep(min(pause_s, max(0.0, self._deadline - now)))
+            pause = min(pause * 2, LONGEST_PAUSE_S)
+
+    def _refused(self, status: int, cause: str, method: str, path: str) -> GpushareError:
+        if status in (401, 403):
+            message = f"the {self._what} refuses {method} {path} ({status})"
+            return AccessDenied(
+                message, object=self._what, cause=cause, remedy=CHECK_ACCESS, status=status
+            )
+        return ApiError(
+            status,
+            f"{method} {path}: {status} {cause}",
+            object=self._what,
+            cause=cause,
+            remedy="see the cause; run again once it is mended",
+        )
+
+    def _given_up(self, status: int, cause: str, method: str, path: str) -> GpushareError:
+        if status:
+            message = f"{method} {path}: the API server still answered {status} when time was up"
+            remedy = "run again when the API server is less busy, or raise timeout"
+            return ApiError(status, message, object=self._what, cause=cause, remedy=remedy)
+        return Unreachable(
+            f"no answer from the {self._what}",
+            object=self._what,
+            cause=cause,
+            remedy=CHECK_ENDPOINT,
+        )
+
+    def list(self, path: str, count: str = "list", **parameters: str) -> list[dict[str, Any]]:
+        """All items of a paged LIST; begun again, once, when its continue token expires (410)."""
+        for attempt in (1, 2):
+            self._count(count)
+            items: list[dict[str, Any]] = []
+            token = None
+            try:
+                while True:
+                    more = {"continue": token} if token else {}
+                    query = urlencode({"limit": PAGE, **parameters, **more})
+                    page = self.request("GET", f"{path}?{query}")
+                    self._count("pages")
+                    items += page.get("items") or []
+                    token = (page.get("metadata") or {}).get("continue")
+                    if not token:
+                        return items
+            except ApiError as error:
+                if error.status != 410 or attempt == 2:
+                    raise
+        raise AssertionError("unreachable")
+
+    def nodes(self) -> list[dict[str, Any]]:
+        """All Nodes."""
+        return self.list("/api/v1/nodes")
+
+    def pods(self) -> list[dict[str, Any]]:
+        """All pods that have not ended."""
+        live = "status.phase!=Succeeded,status.phase!=Failed,spec.nodeName!="
+        return self.list("/api/v1/pods", "list_pods", fieldSelector=live)
+
+    def node(self, name: str) -> dict[str, Any] | None:
+        """One Node, or None."""
+        self._count("get")
+        try:
+            return self.request("GET", f"/api/v1/nodes/{quote(name)}")
+        except ApiError as error:
+            if error.status == 404:
+                return None
+            raise
+
+    def write_all(
+        self,
+        decisions: Mapping[str, Decision],
+        decide: Callable[[dict[str, Any]], Decision],
+        threads: int = THREADS,
+    ) -> dict[str, Write]:
+        """Patch the status of all these nodes in parallel; what fails is told, node by node."""
+        with ThreadPoolExecutor(max_workers=threads) as pool:
+            jobs = {
+                name: pool.submit(self._write, name, decision, decide)
+                for name, decision in decisions.items()
+            }
+            return {name: job.result() for name, job in jobs.items()}
+
+    def _write(self, name: str, decision: Decision, decide: Callable[..., Decision]) -> Write:
+        try:
+            return self._write_or_raise(name, decision, decide)
+        except GpushareError as error:
+            return Write("failed", str(error), decision, error)
+
+    def _write_or_raise(
+        self, name: str, decision: Decision, decide: Callable[..., Decision]
+    ) -> Write:
+        path = f"/api/v1/nodes/{quote(name)}/status"
+        uid = _fenced_uid(decision)
+        for _ in range(ROUNDS):
+            self._count("patch")
+            try:
+                after = self.request(
+                    "PATCH", path, decision.patch, content_type="application/json-patch+json"
+                )
+            except ApiError as error:
+                if error.status == 404:
+                    return Write("gone", "the node was deleted since it was listed", decision)
+                if error.status not in (409, 422):
+                    raise
+                last = error
+            else:
+                return _verified(decision, decide(after))
+            # 409: somebody else wrote; 422: the fence says it is another node, or a list changed.
+            fresh = self.node(name)
+            if fresh is None:
+                return Write("gone", "the node was deleted since it was listed", decision)
+            replaced = fresh["metadata"]["uid"] != uid
+            decision = decide(fresh)
+            if decision.action != "patch":
+                prefix = "a new node took its name: " if replaced else ""
+                return Write(decision.action, prefix + decision.reason, decision)
+            uid = fresh["metadata"]["uid"]
+        raise ApiError(
+            last.status,
+            f"{name}: others changed it {ROUNDS} times while it was written",
+            object=f"node {name}",
+            cause=last.cause,
+            remedy="run again; see who else writes this node's status",
+        )
+
+
+def _verified(decision: Decision, left: Decision) -> Write:
+    """A patch that was accepted counts only when the answer shows it."""
+    if left.action != "patch":
+        return Write("patch", decision.reason, decision)
+    reason = f"the API server accepted the patch but did not keep it: {left.reason}"
+    return Write("failed", reason, decision, GpushareError(reason))
+
+
+def _fenced_uid(decision: Decision) -> str | None:
+    return next((op["value"] for op in decision.patch if op["path"] == "/metadata/uid"), None)
+
+
+def _parsed(data: bytes) -> tuple[Any, str]:
+    """(parsed JSON, the message of a Status); text that is no JSON is the message itself."""
+    try:
+        answer = json.loads(data)
+    except ValueError:
+        return {}, data[:200].decode("utf-8", "replace")
+    return answer, str(answer.get("message") or "") if isinstance(answer, dict) else ""
+
+
+def _seconds(retry_after: str | None) -> float | None:
+    """Retry-After in seconds; the API server never sends the date form."""
+    return float(retry_after) if retry_after and retry_after.isdigit() else None
+
+
+def _pool(endpoint: str, ca_data: str | None) -> Any:
+    """The kubernetes client's connection pool, with the CA from memory instead of a file."""
+    configuration = Configuration()
+    configuration.host = endpoint
+    configuration.connection_pool_maxsize = THREADS
+    # This client version reads NO_PROXY and then forgets it.
+    configuration.no_proxy = os.environ.get("no_proxy") or os.environ.get("NO_PROXY")
+    pool = RESTClientObject(configuration).pool_manager
+    if ca_data:
+        context = ssl.create_default_context(cadata=base64.b64decode(ca_data).decode("ascii"))
+        for key in ("ca_certs", "cert_file", "key_file", "cert_reqs"):
+            pool.connection_pool_kw.pop(key, None)
+        pool.connection_pool_kw["ssl_context"] = context
+    return pool
+
+
+def connect(
+    eks: Any, sts: Any, cluster_name: str, region: str | None = None, *, timeout: float = 120
+) -> Cluster:
+    """The cluster by its name: endpoint and CA from EKS, tokens by STS. Raises NotFound."""
+    what = f"EKS cluster {cluster_name}"
+    with aws_errors(what):
+        found = eks.describe_cluster(name=cluster_name)["cluster"]
+    if not found.get("endpoint"):
+        raise NotFound(
+            f"{what} has no endpoint yet (status {found.get('status')})",
+            object=what,
+            cause=f"its status is {found.get('status')}",
+            remedy="wait until it is ACTIVE (gpushare.eks.eks_cluster with wait: true)",
+        )
+    ca_data = (found.get("certificateAuthority") or {}).get("data")
+    source = TokenSource(sts, cluster_name, region)
+
+    def token(renew: bool) -> str:
+        nonlocal source
+        if renew:  # the one in use was refused before its time
+            source = TokenSource(sts, cluster_name, region)
+        return source.token()
+
+    return Cluster(cluster_name, found["endpoint"], ca_data, token, timeout=timeout)
