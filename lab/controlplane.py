@@ -32,9 +32,9 @@ from lab.processes import (
     wait_port,
     write_atomically,
 )
+from lab.programs import Layout, command_lines, webhook
 
 VERSIONS = ("1.34", "1.35", "1.36")
-POD_CIDR = "100.64.0.0/16"
 _STAGES = Path(__file__).parent / "stages.yaml"
 _READY_TIMEOUT = 60.0
 _RESTARTS = 3
@@ -165,14 +165,14 @@ class ControlPlane:
     # -- parts --------------------------------------------------------------------------------
 
     def _write_files(self) -> None:
-        ports = free_ports(6)
-        etcd, etcd_peer, apiserver, controllers, scheduler, kwok = ports
-        self.endpoint = f"https://127.0.0.1:{apiserver}"
-        self.oidc_issuer = self.endpoint
+        names = ("etcd", "etcd-peer", *build.PROGRAMS.keys() - {"etcd"})
+        ports = dict(zip(names, free_ports(len(names)), strict=True))
+        layout = Layout(self.state_dir, self.version, self.service_cidr, self.audit, ports)
+        self.endpoint = self.oidc_issuer = layout.endpoint
         authority = certs.Authority(f"{self.name} lab CA")
         self.ca_data = base64.b64encode(authority.pem.encode()).decode()
         service_ip = str(ipaddress.ip_network(self.service_cidr)[1])
-        pki = self.state_dir / "pki"
+        pki = layout.pki
         serving = authority.server(
             "kube-apiserver",
             [
@@ -206,7 +206,7 @@ class ControlPlane:
             pair = authority.client(f"system:{component}")
             config = kubeconfig(self.name, self.endpoint, authority.pem, *pair)
             write_atomically(pki / f"{component}.kubeconfig", yaml.safe_dump(config))
-        write_atomically(pki / "authn.json", json.dumps(_webhook(self.authn_url)))
+        write_atomically(pki / "authn.json", json.dumps(webhook(self.authn_url)))
         write_atomically(self.state_dir / "stages.yaml", self._stages())
         if self.audit:
             policy = {
@@ -220,11 +220,8 @@ class ControlPlane:
             self.endpoint, ca=pki / "ca.crt", certificate=pki / "admin.crt", key=pki / "admin.key"
         )
         self._programs = [
-            _Program("etcd", self._etcd(etcd, etcd_peer), etcd),
-            _Program("kube-apiserver", self._apiserver(apiserver, etcd), apiserver),
-            _Program("kube-controller-manager", self._controllers(controllers), controllers),
-            _Program("kube-scheduler", self._scheduler(scheduler), scheduler),
-            _Program("kwok", self._kwok(kwok), kwok),
+            _Program(name, arguments, ports[name])
+            for name, arguments in command_lines(layout).items()
         ]
 
     def _stages(self) -> str:
@@ -233,96 +230,6 @@ class ControlPlane:
             if stage["metadata"]["name"] == "node-allocatable":
                 stage["spec"]["delay"]["durationMilliseconds"] = self.allocatable_delay_ms
         return yaml.safe_dump_all(stages)
-
-    def _etcd(self, port: int, peer: int) -> list[str]:
-        client_url, peer_url = f"http://127.0.0.1:{port}", f"http://127.0.0.1:{peer}"
-        return [
-            f"--data-dir={self.state_dir / 'etcd'}",
-            f"--listen-client-urls={client_url}",
-            f"--advertise-client-urls={client_url}",
-            f"--listen-peer-urls={peer_url}",
-            f"--initial-advertise-peer-urls={peer_url}",
-            f"--initial-cluster=default={peer_url}",
-            # The data lives no longer than the lab, so no write has to reach the disk.
-            "--unsafe-no-fsync",
-            "--log-level=warn",
-        ]
-
-    def _apiserver(self, port: int, etcd: int) -> list[str]:
-        pki = self.state_dir / "pki"
-        arguments = [
-            f"--etcd-servers=http://127.0.0.1:{etcd}",
-            "--bind-address=127.0.0.1",
-            "--advertise-address=127.0.0.1",
-            f"--secure-port={port}",
-            f"--cert-dir={self.state_dir / 'apiserver'}",
-            f"--client-ca-file={pki / 'ca.crt'}",
-            f"--tls-cert-file={pki / 'apiserver.crt'}",
-            f"--tls-private-key-file={pki / 'apiserver.key'}",
-            f"--service-account-issuer={self.oidc_issuer}",
-            f"--service-account-key-file={pki / 'sa.pub'}",
-            f"--service-account-signing-key-file={pki / 'sa.key'}",
-            f"--service-cluster-ip-range={self.service_cidr}",
-            "--authorization-mode=RBAC",
-            "--allow-privileged=true",
-            f"--authentication-token-webhook-config-file={pki / 'authn.json'}",
-            "--authentication-token-webhook-version=v1",
-            # Changed access entries show at once, and a burst of calls still asks only once.
-            "--authentication-token-webhook-cache-ttl=2s",
-            # An API server in a container refuses 127.0.0.1 as the Service's endpoint.
-            "--endpoint-reconciler-type=none",
-            "--profiling=false",
-        ]
-        if self.version != VERSIONS[-1]:
-            arguments.append(f"--emulated-version={self.version}")
-        if self.audit:
-            arguments += [
-                f"--audit-policy-file={pki / 'audit-policy.json'}",
-                f"--audit-log-path={self.state_dir / 'audit.log'}",
-            ]
-        return arguments
-
-    def _controllers(self, port: int) -> list[str]:
-        pki = self.state_dir / "pki"
-        return [
-            *self._client_flags("kube-controller-manager", port),
-            f"--root-ca-file={pki / 'ca.crt'}",
-            f"--service-account-private-key-file={pki / 'sa.key'}",
-            "--use-service-account-credentials=true",
-        ]
-
-    def _scheduler(self, port: int) -> list[str]:
-        return self._client_flags("kube-scheduler", port)
-
-    def _client_flags(self, component: str, port: int) -> list[str]:
-        config = self.state_dir / "pki" / f"{component}.kubeconfig"
-        arguments = [
-            f"--kubeconfig={config}",
-            # Nobody but the lab asks this port for its health, so it needs no delegated accounts;
-            # looking them up fails while the API server still writes its first roles.
-            "--authentication-skip-lookup=true",
-            "--bind-address=127.0.0.1",
-            f"--secure-port={port}",
-            f"--cert-dir={self.state_dir / component}",
-            "--leader-elect=false",
-            "--profiling=false",
-            # The defaults (20 to 50 a second) are for a shared server and cost 4 s of the start.
-            "--kube-api-qps=1000",
-            "--kube-api-burst=2000",
-        ]
-        if self.version != VERSIONS[-1]:
-            arguments.append(f"--emulated-version={self.version}")
-        return arguments
-
-    def _kwok(self, port: int) -> list[str]:
-        return [
-            f"--kubeconfig={self.kubeconfig}",
-            f"--config={self.state_dir / 'stages.yaml'}",
-            "--manage-all-nodes=true",
-            "--node-lease-duration-seconds=40",
-            f"--cidr={POD_CIDR}",
-            f"--server-address=127.0.0.1:{port}",
-        ]
 
     # -- processes ----------------------------------------------------------------------------
 
@@ -355,7 +262,7 @@ class ControlPlane:
         wait_port(program.port, program.child, _READY_TIMEOUT, what, self._log(program))
 
     def _start_in_order(self, deadline: float) -> None:
-        etcd, apiserver, controllers, scheduler, kwok = self._programs
+        etcd, apiserver, scheduler, kwok, controllers = self._programs
         self._start(etcd)
         self._wait(etcd)
         self._start(apiserver)
@@ -404,18 +311,6 @@ class ControlPlane:
                     continue
                 log.warning("%s\nrestart %d", said, program.restarts)
                 self._start(program)
-
-
-def _webhook(url: str) -> dict:
-    """The kubeconfig-shaped file that names a token webhook."""
-    return {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{"name": "authn", "cluster": {"server": url}}],
-        "users": [{"name": "apiserver"}],
-        "contexts": [{"name": "authn", "context": {"cluster": "authn", "user": "apiserver"}}],
-        "current-context": "authn",
-    }
 
 
 def state_name(cluster: str) -> str:
