@@ -63,7 +63,7 @@ def report(
 ) -> dict[str, Any]:
     """The report of schema 1. nodes and pods: Kubernetes JSON; readings: of gpu_capacity_info.
 
-    Listed are pods that ask for gpu-memory or for a GPU, and of the nodes all.
+    Of the pods those that ask for gpu-memory or a GPU are listed; the nodes all, by pool.
     """
     by_node: dict[str, list[Pod]] = defaultdict(list)
     waiting = []
@@ -76,13 +76,13 @@ def report(
         else:
             waiting.append(pod)
     gpus = {reading["instance_id"]: _gpus(reading) for reading in readings}
-    types = {pool["name"]: pool for pool in derived["pools"]}
-    rows = [_node(node, resource, types, gpus, by_node) for node in nodes]
+    order = {pool["name"]: place for place, pool in enumerate(derived["pools"])}
+    rows = [_node(node, resource, gpus, by_node) for node in nodes]
     return {
         "schema": 1,
         "cluster": cluster,
         "resource": resource,
-        "nodes": sorted(rows, key=lambda row: (row["pool"] or "", row["name"])),
+        "nodes": sorted(rows, key=lambda row: (order.get(row["pool"], len(order)), row["name"])),
         "pending": [_pending(pod, resource) for pod in sorted(waiting, key=_identity)],
     }
 
@@ -126,7 +126,6 @@ def _amount(part: Mapping[str, Any] | None, resource: str) -> int | None:
 def _node(
     node: Mapping[str, Any],
     resource: str,
-    pools: Mapping[str, Mapping[str, Any]],
     gpus: Mapping[str, list[dict[str, Any]]],
     by_node: Mapping[str, list[Pod]],
 ) -> dict[str, Any]:
@@ -134,7 +133,6 @@ def _node(
     labels = metadata.get("labels") or {}
     provider = (node.get("spec") or {}).get("providerID") or ""
     instance = provider.rpartition("/")[2] or None
-    pool = labels.get(POOL_LABEL)
     allocatable = _amount(status.get("allocatable"), resource)
     mine = sorted(by_node.get(metadata["name"], []), key=_identity)
     # The scheduler rounds nothing: neither is a sum of pods rounded before it is complete.
@@ -142,7 +140,7 @@ def _node(
     requested_mib = int(-(-requested // MIB))
     return {
         "name": metadata["name"],
-        "pool": pool if pool in pools else None,
+        "pool": labels.get(POOL_LABEL),
         "instance_id": instance,
         "instance_type": labels.get("node.kubernetes.io/instance-type"),
         "zone": labels.get("topology.kubernetes.io/zone"),
@@ -195,17 +193,7 @@ def _reason(pod: Pod) -> str:
     return "the scheduler has not looked at it yet"
 
 
-_COLUMNS = (
-    "NODE",
-    "POOL",
-    "TYPE",
-    "GPU",
-    "USABLE",
-    "PUBLISHED",
-    "ALLOCATABLE",
-    "REQUESTED",
-    "FREE",
-)
+_COLUMNS = tuple("NODE POOL TYPE GPU USABLE PUBLISHED ALLOCATABLE REQUESTED FREE".split())
 # From here on columns hold numbers and stand at their right edge.
 _NUMBERS = 4
 

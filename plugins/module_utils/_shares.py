@@ -154,7 +154,7 @@ def one_gpu_mib(pool: Mapping[str, Any]) -> int:
 
 
 def _grant_mib(predicted: Mapping[str, Any]) -> int:
-    """The most that one pod gets on a node of this type; under MPS never above the daemon's share."""
+    """The most that one pod gets on a node of this type; under MPS the daemon's equal share."""
     each = predicted["gpu_memory_mib"] // predicted["gpus"]
     share = predicted["mps_share_mib"]
     return each if share is None else min(each, share)

@@ -1,0 +1,119 @@
+# Copyright: (c) 2026, gpushare.eks contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Thin face of module_utils/_pools.py, _shares.py, _report.py and _node_config.py."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ansible.errors import AnsibleFilterError
+
+from ansible_collections.gpushare.eks.plugins.module_utils._catalog import CATALOG
+from ansible_collections.gpushare.eks.plugins.module_utils._node_config import (
+    node_config as _node_config,
+)
+from ansible_collections.gpushare.eks.plugins.module_utils._pools import RESOURCE
+from ansible_collections.gpushare.eks.plugins.module_utils._pools import derive as _derive
+from ansible_collections.gpushare.eks.plugins.module_utils._report import report as _report
+from ansible_collections.gpushare.eks.plugins.module_utils._report import table as _table
+from ansible_collections.gpushare.eks.plugins.module_utils._shares import workload as _workload
+
+
+def derive(
+    pools: Any,
+    cluster_name: str,
+    catalog: Mapping[str, Any] | None = None,
+    resource: str = RESOURCE,
+    zones: list[str] | None = None,
+    tags: dict[str, str] | None = None,
+    prefix_delegation: bool = False,
+    agent: bool = False,
+) -> dict[str, Any]:
+    """See _pools.derive."""
+    try:
+        return _derive(
+            pools,
+            catalog or CATALOG,
+            cluster_name=cluster_name,
+            resource=resource,
+            zones=zones or (),
+            tags=tags,
+            prefix_delegation=prefix_delegation,
+            agent=agent,
+        )
+    except ValueError as problem:
+        raise AnsibleFilterError(f"gpushare.eks.derive refuses:\n{problem}") from problem
+
+
+def gpu_workload(
+    gpu_memory: Any,
+    derived: Mapping[str, Any],
+    pool: str | None = None,
+    gpu_compute_percent: int | None = None,
+    framework: str | None = None,
+) -> dict[str, Any]:
+    """See _shares.workload."""
+    try:
+        return _workload(
+            gpu_memory,
+            derived=derived,
+            pool=pool,
+            gpu_compute_percent=gpu_compute_percent,
+            framework=framework,
+        )
+    except ValueError as problem:
+        raise AnsibleFilterError(f"gpushare.eks.gpu_workload: {problem}") from problem
+
+
+def fleet_report(
+    seen: Mapping[str, Any],
+    derived: Mapping[str, Any],
+    readings: list[dict[str, Any]] | None = None,
+) -> dict[str, Any]:
+    """See _report.report; `seen` holds the nodes and pods of the cluster."""
+    if not isinstance(seen, Mapping) or "nodes" not in seen or "pods" not in seen:
+        raise AnsibleFilterError(
+            "gpushare.eks.fleet_report: give {'nodes': [...], 'pods': [...]} as kubernetes JSON"
+        )
+    try:
+        return _report(
+            derived["cluster_name"],
+            derived["resource"],
+            derived,
+            seen["nodes"],
+            seen["pods"],
+            readings or [],
+        )
+    except ValueError as problem:
+        raise AnsibleFilterError(f"gpushare.eks.fleet_report: {problem}") from problem
+
+
+def fleet_table(report: Mapping[str, Any]) -> str:
+    """See _report.table."""
+    if not isinstance(report, Mapping) or report.get("schema") != 1:
+        raise AnsibleFilterError(
+            "gpushare.eks.fleet_table: give a report of fleet_report, schema 1"
+        )
+    return _table(report)
+
+
+def node_config(pool: Mapping[str, Any], cluster: Mapping[str, Any]) -> str:
+    """See _node_config.node_config."""
+    try:
+        return _node_config(pool, cluster)
+    except ValueError as problem:
+        raise AnsibleFilterError(f"gpushare.eks.node_config: {problem}") from problem
+
+
+class FilterModule:
+    """Filters about pools, shares and the fleet."""
+
+    def filters(self) -> dict[str, Callable[..., Any]]:
+        return {
+            "derive": derive,
+            "gpu_workload": gpu_workload,
+            "fleet_report": fleet_report,
+            "fleet_table": fleet_table,
+            "node_config": node_config,
+        }
