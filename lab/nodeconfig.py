@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import email
 import gzip
 from email.message import EmailMessage
@@ -17,10 +18,9 @@ CONTENT_TYPE = "application/node.eks.aws"
 def _text(user_data: str | bytes) -> str:
     """User data as EC2 keeps it (base64), as text; gzip is unpacked as cloud-init does."""
     raw = user_data.encode() if isinstance(user_data, str) else bytes(user_data)
-    try:
+    # What is no base64 was plain text already.
+    with contextlib.suppress(ValueError):
         raw = base64.b64decode(raw, validate=True)
-    except ValueError:
-        pass  # it was plain text already
     if raw[:2] == b"\x1f\x8b":
         raw = gzip.decompress(raw)
     return raw.decode("utf-8", errors="replace")

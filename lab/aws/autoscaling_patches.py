@@ -193,10 +193,15 @@ def _launch(self: FakeAutoScalingGroup, count_needed: int, propagated_tags: dict
             launch_template=template,
             is_instance_type_default=False,
             subnet_id=subnet.id,
-            iam_instance_profile=profile.get("Arn") or profile.get("Name"),
             instance_market_options={"MarketType": "spot"} if on_spot else None,
         )
         instance = reservation.instances[0]
+        if profile:
+            ec2.associate_iam_instance_profile(
+                instance.id,
+                iam_instance_profile_name=profile.get("Name"),
+                iam_instance_profile_arn=profile.get("Arn"),
+            )
         instance.autoscaling_group = self
         self.instance_states.append(
             InstanceState(

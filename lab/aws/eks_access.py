@@ -149,7 +149,19 @@ def _binding_name(principal: str, policy: str) -> str:
     return "eks-access-" + hashlib.sha256(f"{principal} {policy}".encode()).hexdigest()[:16]
 
 
-def _bind(cluster: Cluster, principal: str, policy: str, namespace: str) -> None:
+def bind_waiting(cluster: Cluster) -> None:
+    """Bind what waited for its namespace: EKS's own policies hold for namespaces to come, too."""
+    for principal, stored in list(cluster.access_entries.items()):
+        for policy, namespace in list(stored.get("waiting", ())):
+            with cluster.lock:
+                if _bind(cluster, principal, policy, namespace):
+                    stored["waiting"].discard((policy, namespace))
+
+
+def _bind(cluster: Cluster, principal: str, policy: str, namespace: str) -> bool:
+    """Whether the binding is there: not yet, where its namespace is not."""
+    if namespace and not cluster.kubernetes("GET", f"/api/v1/namespaces/{namespace}", ok=(404,)):
+        return False
     kind = "RoleBinding" if namespace else "ClusterRoleBinding"
     where = f"{_RBAC}/namespaces/{namespace}/rolebindings" if namespace else None
     role = POLICIES[policy.rsplit("/", 1)[-1]]
@@ -167,6 +179,7 @@ def _bind(cluster: Cluster, principal: str, policy: str, namespace: str) -> None
             "subjects": [{"apiGroup": rbac, "kind": "Group", "name": _group(principal)}],
         },
     )
+    return True
 
 
 def _unbind(cluster: Cluster, principal: str, policy: str, scope: dict[str, Any]) -> None:
@@ -182,11 +195,11 @@ def _associate(cluster: Cluster, principal: str, policy: str, scope: dict[str, A
     policies = cluster.access_entries[principal]["policies"]
     if policy in policies:
         _unbind(cluster, principal, policy, policies[policy]["accessScope"])
+    waiting = cluster.access_entries[principal].setdefault("waiting", set())
+    waiting.difference_update({pair for pair in waiting if pair[0] == policy})
     for namespace in scope["namespaces"] or [""]:
-        if namespace and cluster.kubernetes("GET", f"/api/v1/namespaces/{namespace}", ok=(404,)):
-            _bind(cluster, principal, policy, namespace)
-        elif not namespace:
-            _bind(cluster, principal, policy, "")
+        if not _bind(cluster, principal, policy, namespace):
+            waiting.add((policy, namespace))
     now = time.time()
     associated = policies.get(policy, {}).get("associatedAt", now)
     policies[policy] = {
@@ -284,6 +297,8 @@ class AccessEntries:
     def disassociate(self, params: dict[str, Any], context: Context) -> dict[str, Any]:
         cluster, stored = self._existing(params, context)
         association = stored["policies"].pop(params["policyArn"], None)
+        waiting = stored.get("waiting", set())
+        waiting.difference_update({pair for pair in waiting if pair[0] == params["policyArn"]})
         if association is None:
             raise ServiceError("ResourceNotFoundException", "the policy is not associated")
         scope = association["accessScope"]

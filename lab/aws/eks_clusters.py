@@ -147,7 +147,8 @@ class Clusters:
         try:
             vpc = record["resourcesVpcConfig"]
             vpc["clusterSecurityGroupId"] = self._security_group(cluster, vpc["vpcId"])
-            plane = self.registry.factory(cluster.name, record["version"])
+            services = record["kubernetesNetworkConfig"]["serviceIpv4Cidr"]
+            plane = self.registry.factory(cluster.name, record["version"], services)
             cluster.control_plane = plane
             plane.start()
             access.prepare(cluster)
@@ -162,6 +163,7 @@ class Clusters:
             record["certificateAuthority"] = {"data": plane.ca_data}
             record["identity"] = {"oidc": {"issuer": plane.oidc_issuer}}
             record["status"] = "ACTIVE"
+            self.registry.changed()
         except Exception as error:
             log.exception("cluster %s did not come up", cluster.name)
             record["status"] = "FAILED"
@@ -236,6 +238,7 @@ class Clusters:
                 log.warning("the security group of %s stays: %s", cluster.name, error)
         with self.registry.lock:
             self.registry.clusters.pop(cluster.name, None)
+        self.registry.changed()
 
     def update_config(self, params: dict[str, Any], context: Context) -> dict[str, Any]:
         cluster = self.registry.find(params["name"], context)
@@ -252,8 +255,10 @@ class Clusters:
             kind, target = "LoggingUpdate", _logging(wanted, record["logging"])
         elif key == "accessConfig":
             kind, target = "AccessConfigUpdate", {**record["accessConfig"], **wanted}
-            if record["accessConfig"]["authenticationMode"] == "API" != wanted.get(
-                "authenticationMode"
+            if (
+                record["accessConfig"]["authenticationMode"]
+                == "API"
+                != wanted.get("authenticationMode")
             ):
                 raise _invalid("authenticationMode API cannot be changed back", cluster.name)
         elif key in _PLAIN_UPDATES:

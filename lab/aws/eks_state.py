@@ -55,6 +55,10 @@ class ControlPlane(Protocol):
     ) -> tuple[int, Any]: ...
 
 
+# From a cluster's name, its Kubernetes version and its service CIDR.
+Factory = Callable[[str, str, str], ControlPlane]
+
+
 @dataclass
 class Cluster:
     """One cluster: `record` is the describe answer; the other dicts go by name or ARN."""
@@ -103,11 +107,13 @@ class Cluster:
 class Registry:
     """All clusters by name, and the means that every part of the service shares."""
 
-    def __init__(self, factory: Callable[[str, str], ControlPlane], endpoint: str = "") -> None:
+    def __init__(self, factory: Factory, endpoint: str = "") -> None:
         self.clusters: dict[str, Cluster] = {}
         self.lock = threading.RLock()
         self.factory = factory
         self.endpoint = endpoint
+        # Called whenever a cluster has come or gone.
+        self.changed: Callable[[], None] = lambda: None
         self.latencies = dict(LATENCIES)
         for pair in filter(None, os.environ.get("GPUSHARE_LAB_LATENCIES", "").split(",")):
             name, _, seconds = pair.partition("=")

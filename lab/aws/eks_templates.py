@@ -101,8 +101,10 @@ def choose(registry: Registry, cluster: Cluster, params: dict[str, Any]) -> dict
     ami_type = params.get("amiType")
     version = params.get("version") or cluster.record["version"]
     if data.get("ImageId"):
-        if ami_type not in (None, "CUSTOM") or params.get("releaseVersion") or params.get(
-            "version"
+        if (
+            ami_type not in (None, "CUSTOM")
+            or params.get("releaseVersion")
+            or params.get("version")
         ):
             raise _invalid(
                 "You cannot specify amiType, version or releaseVersion together with an image id"
@@ -136,11 +138,12 @@ def _data(cluster: Cluster, record: dict[str, Any], chosen: dict[str, Any]) -> d
     data["ImageId"] = chosen["image"]
     if chosen["ami_type"] != "CUSTOM":
         plane = cluster.control_plane
-        flags = {
+        labels = {
             "eks.amazonaws.com/nodegroup": record["nodegroupName"],
             "eks.amazonaws.com/nodegroup-image": chosen["image"],
             "eks.amazonaws.com/capacityType": record["capacityType"],
         }
+        flag = "--node-labels=" + ",".join(f"{key}={value}" for key, value in labels.items())
         spec = {
             "cluster": {
                 "name": cluster.name,
@@ -148,7 +151,7 @@ def _data(cluster: Cluster, record: dict[str, Any], chosen: dict[str, Any]) -> d
                 "certificateAuthority": plane.ca_data if plane else "",
                 "cidr": cluster.record["kubernetesNetworkConfig"]["serviceIpv4Cidr"],
             },
-            "kubelet": {"flags": ["--node-labels=" + ",".join(f"{k}={v}" for k, v in flags.items())]},
+            "kubelet": {"flags": [flag]},
         }
         data["UserData"] = nodeconfig.render(spec, nodeconfig.parts(data.get("UserData") or ""))
     if not data.get("SecurityGroupIds") and not data.get("NetworkInterfaces"):

@@ -1,0 +1,138 @@
+"""moto's EC2 and SSM where they do not answer as AWS does; applied before the first request.
+
+- the EKS-optimized images exist, and their public parameters name them;
+- tags of NAT gateways and Elastic IPs are found by their resource type;
+- what is in use cannot be deleted: security groups and subnets answer DependencyViolation.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+from moto.core.utils import utcnow
+from moto.ec2.exceptions import DependencyViolationError
+from moto.ec2.models import EC2Backend, ec2_backends
+from moto.ec2.models.amis import Ami
+from moto.ec2.utils import EC2_PREFIX_TO_RESOURCE
+from moto.ssm.models import Parameter, ParameterDict
+
+from lab.aws.eks_clusters import VERSIONS
+
+_EKS_IMAGES = "/aws/service/eks/optimized-ami"
+# The account that publishes EKS's images in the commercial regions.
+_EKS_OWNER = "602401143452"
+_RELEASE = "20261105"
+_PATCH = {"1.34": "1.34.6", "1.35": "1.35.4", "1.36": "1.36.3"}
+_VARIANTS = ("standard", "nvidia", "neuron")
+_plain_check = ParameterDict._check_loading_status
+_plain_delete_group = EC2Backend._delete_security_group
+_plain_delete_subnet = EC2Backend.delete_subnet
+
+
+def _image(account_id: str, region: str, version: str, arch: str, variant: str) -> str:
+    """The image's id; it is registered at its first use."""
+    name = f"amazon-eks-node-al2023-{arch}-{variant}-{version}-v{_RELEASE}"
+    image_id = "ami-" + hashlib.sha256(f"{region}{name}".encode()).hexdigest()[:17]
+    backend = ec2_backends[account_id][region]
+    if image_id not in backend.amis:
+        backend.amis[image_id] = Ami(
+            backend,
+            image_id,
+            name=name,
+            description=f"EKS-optimized Kubernetes node based on Amazon Linux 2023 ({variant})",
+            owner_id=_EKS_OWNER,
+            owner_alias="amazon",
+            public=True,
+            virtualization_type="hvm",
+            architecture=arch,
+            root_device_type="ebs",
+            root_device_name="/dev/xvda",
+            region_name=f"{region}a",
+        )
+    return image_id
+
+
+def _check_loading(self: ParameterDict, key: str) -> None:
+    _plain_check(self, key)
+    loaded = self.__dict__.get("eks_images_loaded", False)
+    if loaded or not str(key or "").startswith(_EKS_IMAGES):
+        return
+    self.__dict__["eks_images_loaded"] = True
+    for version in VERSIONS:
+        for arch in ("x86_64", "arm64"):
+            for variant in _VARIANTS:
+                image_id = _image(self.account_id, self.region_name, version, arch, variant)
+                path = f"{_EKS_IMAGES}/{version}/amazon-linux-2023/{arch}/{variant}/recommended"
+                release = f"{_PATCH[version]}-{_RELEASE}"
+                _parameter(self, f"{path}/image_id", image_id)
+                _parameter(self, f"{path}/release_version", release)
+
+
+def _parameter(parameters: ParameterDict, name: str, value: str) -> None:
+    # dict's own method: ParameterDict's would look whether it has to load.
+    super(ParameterDict, parameters).__getitem__(name).append(
+        Parameter(
+            account_id=parameters.account_id,
+            name=name,
+            value=value,
+            parameter_type="String",
+            description=None,
+            allowed_pattern=None,
+            keyid=None,
+            last_modified_date=utcnow(),
+            version=1,
+            data_type="text",
+        )
+    )
+
+
+def _live_instances(backend: EC2Backend) -> list[Any]:
+    return [
+        instance
+        for reservation in list(backend.reservations.values())
+        for instance in reservation.instances
+        if instance.state not in ("terminated", "shutting-down")
+    ]
+
+
+def _live_endpoints(backend: EC2Backend) -> list[Any]:
+    endpoints = list(backend.vpc_end_points.values())
+    return [point for point in endpoints if str(point.state) not in ("deleted", "deleting")]
+
+
+def _delete_group(self: EC2Backend, vpc_id: str | None, group_id: str) -> None:
+    users = [i.id for i in _live_instances(self) if group_id in {g.id for g in i.security_groups}]
+    users += [e.id for e in _live_endpoints(self) if group_id in (e.security_group_ids or [])]
+    for group in [g for groups in self.groups.values() for g in groups.values()]:
+        rules = [*group.ingress_rules, *group.egress_rules]
+        sources = {source.get("GroupId") for rule in rules for source in rule.source_groups or []}
+        if group.id != group_id and group_id in sources:
+            users.append(group.id)
+    if users:
+        raise DependencyViolationError(
+            f"resource {group_id} has a dependent object ({', '.join(users)})"
+        )
+    _plain_delete_group(self, vpc_id, group_id)
+
+
+def _delete_subnet(self: EC2Backend, subnet_id: str) -> Any:
+    users = [i.id for i in _live_instances(self) if i.subnet_id == subnet_id]
+    users += [e.id for e in _live_endpoints(self) if subnet_id in (e.subnet_ids or [])]
+    for gateway in list(self.nat_gateways.values()):
+        if gateway.subnet_id == subnet_id and gateway.state not in ("deleted", "deleting"):
+            users.append(gateway.id)
+    if users:
+        raise DependencyViolationError(
+            f"The subnet '{subnet_id}' has dependencies and cannot be deleted ({', '.join(users)})"
+        )
+    return _plain_delete_subnet(self, subnet_id)
+
+
+def apply() -> None:
+    """Put all of it in place; a second call changes nothing."""
+    ParameterDict._check_loading_status = _check_loading
+    EC2_PREFIX_TO_RESOURCE["nat"] = "natgateway"
+    EC2_PREFIX_TO_RESOURCE["eipalloc"] = "elastic-ip"
+    EC2Backend._delete_security_group = _delete_group
+    EC2Backend.delete_subnet = _delete_subnet
