@@ -104,7 +104,7 @@ class Cluster:
     ) -> Any:
         """One answer as parsed JSON. Raises ApiError, AccessDenied or Unreachable.
 
-        429, 5xx and lost connections are tried again while there is time, 401 once with a new token.
+        429, 5xx and lost connections are tried again in time, 401 once with a new token.
         """
         headers = {"Accept": "application/json"}
         if content_type:

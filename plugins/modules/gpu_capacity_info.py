@@ -1,0 +1,293 @@
+#!/usr/bin/python
+# Copyright: (c) 2026, gpushare.eks contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: gpu_capacity_info
+version_added: 0.1.0
+short_description: Read the GPU memory of a fleet by NVML over SSM
+description:
+  - Runs one fixed SSM document on all chosen instances at once and collects a typed outcome for
+    each. A fleet of N instances costs C(ceil(N/50)) sends and as many pages for each poll.
+  - What a node answers is a claim. It is parsed strictly and bounded by the GPUs that EC2 says its
+    instance type has; what cannot be is refused as C(IMPLAUSIBLE).
+  - Nodes that do not answer do not fail the module, they have an RV(readings[].error).
+  - It needs C(ec2:DescribeInstances), C(ec2:DescribeInstanceTypes), C(ssm:SendCommand) on the
+    document and the instances, C(ssm:ListCommandInvocations), C(ssm:DescribeInstanceInformation).
+author:
+  - gpushare.eks contributors (@gpushare)
+options:
+  instance_ids:
+    description: The instances to read.
+    type: list
+    elements: str
+  cluster_name:
+    description:
+      - Read the running instances of this EKS cluster's managed node groups whose type has NVIDIA
+        GPUs.
+    type: str
+  nodegroups:
+    description: Of O(cluster_name), only these node groups.
+    type: list
+    elements: str
+  filters:
+    description:
+      - Read the running instances that match these filters of C(DescribeInstances), for example
+        C(tag:karpenter.sh/nodepool), and whose type has NVIDIA GPUs.
+    type: dict
+  document_name:
+    description: The SSM document. Defaults to the collection's own, see M(gpushare.eks.ssm_document).
+    type: str
+  timeout:
+    description: Seconds after which an instance without an answer has the outcome V(NoAnswer).
+    type: int
+    default: 90
+attributes:
+  check_mode:
+    description: Reads the same in check mode.
+    support: full
+  diff_mode:
+    description: Changes nothing, so there is no diff.
+    support: none
+seealso:
+  - module: gpushare.eks.node_capacity
+  - module: gpushare.eks.ssm_document
+extends_documentation_fragment:
+  - amazon.aws.common.modules
+  - amazon.aws.region.modules
+  - amazon.aws.boto3
+"""
+
+EXAMPLES = r"""
+- name: Read every GPU of a cluster
+  gpushare.eks.gpu_capacity_info:
+    cluster_name: demo
+  register: gpus
+
+- name: Read two instances
+  gpushare.eks.gpu_capacity_info:
+    instance_ids: [i-0123456789abcdef0, i-0fedcba9876543210]
+    timeout: 30
+
+- name: Read the nodes of a Karpenter pool
+  gpushare.eks.gpu_capacity_info:
+    filters:
+      tag:karpenter.sh/nodepool: shared
+"""
+
+RETURN = r"""
+readings:
+  description: One row for every instance, ordered by instance ID.
+  returned: success
+  type: list
+  elements: dict
+  contains:
+    instance_id:
+      description: The instance.
+      type: str
+      sample: i-0123456789abcdef0
+    instance_type:
+      description: Its type; V(null) when EC2 does not know the instance.
+      type: str
+      sample: g4dn.xlarge
+    hardware:
+      description: The NVIDIA GPUs of the type by EC2; V(null) when the type is not known.
+      type: dict
+      sample: {gpu_count: 1, gpu_memory_mib: 16384}
+    outcome:
+      description:
+        - V(Success), V(Failed), V(TimedOut), V(DeliveryTimedOut), V(Undeliverable), V(Terminated),
+          V(Cancelled) or V(NoAnswer).
+      type: str
+      sample: Success
+    error:
+      description: Why there is no usable reading, with C(type), C(message) and C(remedy).
+      type: dict
+      sample: null
+    reading:
+      description: What the probe read, as it published it; V(null) when nothing usable came back.
+      type: dict
+      sample: {schema: 1, driver: "580.105.08", cuda: "13.0", error: null}
+    gpus:
+      description:
+        - The GPUs of the reading. C(usable_mib) is total less reserved, V(null) where it is unknown.
+      type: list
+      elements: dict
+      sample:
+        - index: 0
+          uuid: GPU-6d2ab28c-0a19-5c5e-8f61-2a1b3c4d5e6f
+          name: Tesla T4
+          cc: "7.5"
+          total_mib: 15360
+          reserved_mib: 450
+          used_mib: 0
+          usable_mib: 14910
+          mig: false
+          error: null
+counts:
+  description: How many instances were asked, answered usably, and did not.
+  returned: success
+  type: dict
+  sample: {instances: 200, readings: 200, errors: 0}
+calls:
+  description: AWS calls by operation, retries included, and how many of them were throttled.
+  returned: success
+  type: dict
+  sample: {send_command: 4, list_command_invocations: 8, describe_instances: 1, throttled: 0}
+document_name:
+  description: The document that was run.
+  returned: success
+  type: str
+  sample: gpushare-probe-86cbb46f
+"""
+
+from collections import Counter
+from typing import Any
+
+from ansible_collections.amazon.aws.plugins.module_utils.modules import AnsibleAWSModule
+
+from ansible_collections.gpushare.eks.plugins.module_utils import _readings
+from ansible_collections.gpushare.eks.plugins.module_utils._errors import aws_errors, run
+from ansible_collections.gpushare.eks.plugins.module_utils._ssm import (
+    Outcome,
+    paged,
+    probe_document,
+    run_on_fleet,
+)
+
+FILTER_VALUES = 200  # values of one filter of DescribeInstances
+TYPES = 100  # InstanceTypes of one DescribeInstanceTypes
+
+
+class Ec2:
+    """The two reads of EC2 that say who is asked and what they can have; counted."""
+
+    def __init__(self, client: Any, counts: Counter[str]) -> None:
+        self._client, self._counts = client, counts
+
+    def _call(self, operation: str, **arguments: Any) -> dict[str, Any]:
+        self._counts[operation] += 1
+        with aws_errors("EC2 instances"):
+            return getattr(self._client, operation)(**arguments)
+
+    def instances(self, filters: dict[str, list[str]]) -> dict[str, str]:
+        """{instance ID: type} of the running instances that match."""
+        asked = [{"Name": key, "Values": values} for key, values in filters.items()]
+        asked.append({"Name": "instance-state-name", "Values": ["running"]})
+        pages = paged(
+            self._call, "describe_instances", "Reservations", Filters=asked, MaxResults=1000
+        )
+        return {one["InstanceId"]: one["InstanceType"] for r in pages for one in r["Instances"]}
+
+    def hardware(self, types: set[str]) -> dict[str, dict[str, int]]:
+        """{type: {"gpu_count", "gpu_memory_mib"}} of NVIDIA GPUs by EC2's GpuInfo; 0 without any."""
+        found, ordered = {}, sorted(types)
+        for start in range(0, len(ordered), TYPES):
+            chunk = ordered[start : start + TYPES]
+            answer = self._call("describe_instance_types", InstanceTypes=chunk)
+            for one in answer["InstanceTypes"]:
+                gpus = (one.get("GpuInfo") or {}).get("Gpus") or []
+                gpus = [gpu for gpu in gpus if gpu.get("Manufacturer", "").lower() == "nvidia"]
+                sizes = [gpu["MemoryInfo"]["SizeInMiB"] for gpu in gpus]
+                found[one["InstanceType"]] = {
+                    "gpu_count": sum(gpu["Count"] for gpu in gpus),
+                    "gpu_memory_mib": max(sizes, default=0),
+                }
+        return found
+
+
+def select(ec2: Ec2, params: dict[str, Any]) -> tuple[dict[str, str | None], dict[str, Any]]:
+    """Who is to be read -> ({instance ID: type or None}, {type: hardware})."""
+    if params["instance_ids"] is not None:
+        named = list(dict.fromkeys(params["instance_ids"]))
+        running: dict[str, str] = {}
+        for start in range(0, len(named), FILTER_VALUES):
+            running |= ec2.instances({"instance-id": named[start : start + FILTER_VALUES]})
+        return {one: running.get(one) for one in named}, ec2.hardware(set(running.values()))
+    if params["cluster_name"]:
+        filters = {"tag:eks:cluster-name": [params["cluster_name"]]}
+        if params["nodegroups"]:
+            filters["tag:eks:nodegroup-name"] = params["nodegroups"]
+    else:
+        given = params["filters"].items()
+        filters = {k: [str(x) for x in v] if isinstance(v, list) else [str(v)] for k, v in given}
+    running = ec2.instances(filters)
+    hardware = ec2.hardware(set(running.values()))
+    chosen = {k: v for k, v in running.items() if hardware.get(v, {}).get("gpu_count")}
+    return chosen, hardware
+
+
+def row(
+    instance_id: str, kind: str | None, hardware: dict[str, int] | None, outcome: Outcome
+) -> dict[str, Any]:
+    """One instance of the result: its outcome, and its reading if that can be used."""
+    result = {
+        "instance_id": instance_id,
+        "instance_type": kind,
+        "hardware": hardware,
+        "outcome": outcome.outcome,
+        "error": outcome.error,
+        "reading": None,
+        "gpus": [],
+    }
+    if outcome.outcome != "Success":
+        return result
+    try:
+        reading = _readings.parse(outcome.output, instance_id=instance_id, hardware=hardware)
+    except _readings.Refused as refused:
+        return {**result, "error": _readings.error(refused.type, str(refused))}
+    error = _readings.row_error(reading, hardware)
+    return {**result, "error": error, "reading": reading, "gpus": reading["gpus"]}
+
+
+def read(module: Any) -> dict[str, Any]:
+    """One run of the module: choose, run the document, judge the answers."""
+    calls: Counter[str] = Counter()
+    chosen, hardware = select(Ec2(module.client("ec2"), calls), module.params)
+    document = module.params["document_name"] or probe_document()["name"]
+    # Our own backoff counts what it does; botocore's adaptive mode holds the rate down below it.
+    ssm = module.client("ssm", config={"retries": {"mode": "adaptive", "total_max_attempts": 2}})
+    running = [one for one, kind in chosen.items() if kind]
+    with aws_errors(f"SSM document {document}"):
+        fleet = run_on_fleet(ssm, document, running, timeout=module.params["timeout"])
+    gone = Outcome("Undeliverable", message="EC2 shows no running instance of this ID")
+    rows = [
+        row(one, kind, hardware.get(kind), fleet.outcomes.get(one, gone))
+        for one, kind in sorted(chosen.items())
+    ]
+    errors = sum(1 for one in rows if one["error"])
+    counts = {"instances": len(rows), "readings": len(rows) - errors, "errors": errors}
+    zero = dict.fromkeys(("send_command", "list_command_invocations", "throttled"), 0)
+    return {
+        "changed": False,
+        "readings": rows,
+        "counts": counts,
+        "calls": {**zero, **fleet.calls, **calls},
+        "document_name": document,
+    }
+
+
+def main() -> None:
+    spec = {
+        "instance_ids": {"type": "list", "elements": "str"},
+        "cluster_name": {"type": "str"},
+        "nodegroups": {"type": "list", "elements": "str"},
+        "filters": {"type": "dict"},
+        "document_name": {"type": "str"},
+        "timeout": {"type": "int", "default": 90},
+    }
+    choices = ["instance_ids", "cluster_name", "filters"]
+    module = AnsibleAWSModule(
+        argument_spec=spec,
+        supports_check_mode=True,
+        mutually_exclusive=[choices],
+        required_one_of=[choices],
+        required_by={"nodegroups": "cluster_name"},
+    )
+    run(module, lambda: read(module))
+
+
+if __name__ == "__main__":
+    main()

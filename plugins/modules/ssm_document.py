@@ -1,0 +1,169 @@
+#!/usr/bin/python
+# Copyright: (c) 2026, gpushare.eks contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: ssm_document
+version_added: 0.1.0
+short_description: Keep an SSM command document as wanted
+description:
+  - Creates, updates and deletes a command document of AWS Systems Manager. Its content is compared
+    by hash; a new version becomes the default one.
+  - Without O(name) and O(content) it keeps the collection's own document C(gpushare-probe-<hash8>),
+    which reads GPU memory by NVML. Its content is fixed and takes no parameter, so that IAM can
+    allow C(ssm:SendCommand) on this document alone.
+  - That document serves all clusters of a region. It belongs to the cluster that made it, by the
+    tag C(gpushare.eks/cluster) in O(tags); runs for other clusters neither take that tag nor
+    delete the document.
+author:
+  - gpushare.eks contributors (@gpushare)
+options:
+  name:
+    description: Name of the document. A name of your own needs O(content) unless O(state=absent).
+    type: str
+  content:
+    description: The document (schema version 2.2) as a dictionary. Needs O(name).
+    type: dict
+  tags:
+    description: Tags that the document must have. Other tags stay.
+    type: dict
+    default: {}
+  purge:
+    description:
+      - Also delete the older probe documents that carry this cluster's C(gpushare.eks/cluster) tag.
+      - Needs that tag in O(tags).
+    type: bool
+    default: false
+  state:
+    description: Whether the document is there.
+    type: str
+    choices: [present, absent]
+    default: present
+attributes:
+  check_mode:
+    description: Can run in check mode and tells what would change, without changing it.
+    support: full
+  diff_mode:
+    description: Returns what changed, or in check mode what would change.
+    support: full
+extends_documentation_fragment:
+  - amazon.aws.common.modules
+  - amazon.aws.region.modules
+  - amazon.aws.boto3
+"""
+
+EXAMPLES = r"""
+- name: Keep the document that reads GPU memory, and remove its predecessors
+  gpushare.eks.ssm_document:
+    tags:
+      gpushare.eks/cluster: demo
+    purge: true
+
+- name: Remove it
+  gpushare.eks.ssm_document:
+    tags:
+      gpushare.eks/cluster: demo
+    state: absent
+"""
+
+RETURN = r"""
+document:
+  description: The document; in check mode as it would be.
+  returned: success
+  type: dict
+  contains:
+    name:
+      description: Its name.
+      type: str
+      sample: gpushare-probe-86cbb46f
+    hash:
+      description: SHA-256 of its content.
+      type: str
+      sample: 86cbb46f324c5b7a0f1f0c2a5b7d9f6f6bb4c7d8c2b1f3f0a9d8e7c6b5a49382
+    version:
+      description: Its default version; V(null) when it does not exist.
+      type: str
+      sample: "1"
+    exists:
+      description: Whether it exists now.
+      type: bool
+      sample: true
+purged:
+  description: Names of older probe documents that were deleted.
+  returned: success
+  type: list
+  elements: str
+  sample: [gpushare-probe-11223344]
+"""
+
+from typing import Any
+
+from ansible_collections.amazon.aws.plugins.module_utils.modules import AnsibleAWSModule
+
+from ansible_collections.gpushare.eks.plugins.module_utils._documents import Documents, wanted
+from ansible_collections.gpushare.eks.plugins.module_utils._errors import InvalidInput, run
+from ansible_collections.gpushare.eks.plugins.module_utils._pool_names import CLUSTER_TAG
+from ansible_collections.gpushare.eks.plugins.module_utils._ssm import probe_document
+from ansible_collections.gpushare.eks.plugins.module_utils._sync import Outcome, merge
+
+
+def keep(module: Any) -> dict[str, Any]:
+    """One run of the module: the document itself, then its predecessors."""
+    params = module.params
+    tags = {str(key): str(value) for key, value in params["tags"].items()}
+    cluster = tags.get(CLUSTER_TAG, "")
+    if params["purge"] and not cluster:
+        raise InvalidInput(
+            "purge without a cluster would delete other clusters' documents",
+            field="tags",
+            remedy=f"give tags: {{{CLUSTER_TAG}: <cluster name>}}",
+        )
+    ours = probe_document()
+    bare = params["name"] not in (None, ours["name"]) and params["content"] is None
+    if bare and params["state"] == "present":
+        raise InvalidInput(
+            f"SSM document {params['name']}: there is no content",
+            field="content",
+            remedy="give content, or leave name out to keep the collection's own document",
+        )
+    name, content = params["name"] or ours["name"], params["content"] or ours["content"]
+    desired = wanted(name, content, tags)
+    documents = Documents(module.client("ssm"))
+    outcome = documents.sync(
+        name, desired, state=params["state"], cluster=cluster, check_mode=module.check_mode
+    )
+    outcomes = {f"SSM document {name}": outcome}
+    older = documents.older(name, cluster) if params["purge"] else []
+    for one in older:
+        before = {"name": one}
+        if not module.check_mode:
+            documents.delete(one)
+        outcomes[f"SSM document {one}"] = Outcome(True, before, {}, None)
+    there = outcome.value or {}
+    document = {
+        "name": name,
+        "hash": outcome.after.get("hash", desired["hash"]),
+        "version": there.get("version"),
+        "exists": bool(there) and not (params["state"] == "absent" and outcome.changed),
+    }
+    return {**merge(outcomes), "document": document, "purged": older}
+
+
+def main() -> None:
+    spec = {
+        "name": {"type": "str"},
+        "content": {"type": "dict"},
+        "tags": {"type": "dict", "default": {}},
+        "purge": {"type": "bool", "default": False},
+        "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+    }
+    module = AnsibleAWSModule(
+        argument_spec=spec, supports_check_mode=True, required_by={"content": "name"}
+    )
+    run(module, lambda: keep(module))
+
+
+if __name__ == "__main__":
+    main()
