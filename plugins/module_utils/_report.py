@@ -193,7 +193,10 @@ def _reason(pod: Pod) -> str:
     return "the scheduler has not looked at it yet"
 
 
-_COLUMNS = tuple("NODE POOL TYPE GPU USABLE PUBLISHED ALLOCATABLE REQUESTED FREE".split())
+_COLUMNS = (
+    *("NODE", "POOL", "TYPE", "GPU"),
+    *("USABLE", "PUBLISHED", "ALLOCATABLE", "REQUESTED", "FREE"),
+)
 # From here on columns hold numbers and stand at their right edge.
 _NUMBERS = 4
 
