@@ -1,0 +1,57 @@
+# Copyright: (c) 2026, gpushare.eks contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""What our AWS modules share: clients that retry, the common options, tags."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+try:
+    from botocore.config import Config
+except ImportError:  # AnsibleAWSModule reports a missing boto3
+    Config = None
+
+# A list is worked on side by side, so a client needs as many connections as there are threads.
+MAX_CONNECTIONS = 32
+# AWS keeps this prefix to itself: such tags can neither be set nor removed.
+_RESERVED_TAG = "aws:"
+
+
+def client(module: Any, service: str) -> Any:
+    """A boto3 client from the module's options, with adaptive retries."""
+    config = Config(
+        retries={"mode": "adaptive", "max_attempts": 10},
+        max_pool_connections=MAX_CONNECTIONS,
+        connect_timeout=10,
+    )
+    return module.client(service, config=config)
+
+
+def list_spec(wait_timeout: int, *, wait: bool = True) -> dict[str, Any]:
+    """The options of a module that keeps a list of objects; doc fragment gpushare.eks.eks_list."""
+    waits = {
+        "wait": {"type": "bool", "default": True},
+        "wait_timeout": {"type": "int", "default": wait_timeout},
+    }
+    return {
+        "cluster_name": {"type": "str", "required": True},
+        "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+        "purge": {"type": "bool", "default": False},
+        "purge_tags": {"type": "bool", "default": True},
+        **(waits if wait else {}),
+    }
+
+
+def own_tags(tags: Mapping[str, str] | None) -> dict[str, str]:
+    """Tags without AWS's own, which nobody can change."""
+    return {k: v for k, v in (tags or {}).items() if not k.startswith(_RESERVED_TAG)}
+
+
+def given(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Only the options that the user gave, at every depth."""
+    return {
+        key: given(value) if isinstance(value, Mapping) else value
+        for key, value in options.items()
+        if value is not None
+    }
