@@ -206,23 +206,29 @@ def _publish(
         "schema": 1,
         "instance_id": probe["instance_id"],
         "node_uid": node["metadata"]["uid"],
-        "boot_id": probe.get("boot_id"),
-        "driver": probe.get("driver"),
+        "boot_id": _text(probe.get("boot_id")),
+        "driver": _text(probe.get("driver")),
         "total_mib": sum(gpu["total_mib"] for gpu in gpus),
         "reserved_mib": sum(gpu["reserved_mib"] for gpu in gpus),
         "published_mib": after,
-        "time": probe.get("time"),
+        "time": _text(probe.get("time")),
     }
     decision = _compare(node, status, policy["resource"], before, after, claim)
     decision.surplus_mib = nvml - after
     return decision
 
 
+def _text(claimed: Any) -> str | None:
+    """What a node claims about itself goes into an annotation as short text, or not at all."""
+    return claimed if isinstance(claimed, str) and len(claimed) <= 64 else None
+
+
 def _probe(name: str, reading: Mapping[str, Any] | None) -> Mapping[str, Any]:
     """The probe's own JSON out of what was given; anything but a good one is refused."""
     if isinstance(reading, Mapping) and "outcome" in reading:
         if reading.get("error") or reading["outcome"] != "Success":
-            error = reading.get("error") or {}
+            error = reading.get("error")
+            error = error if isinstance(error, Mapping) else {"type": error}
             cause = error.get("message") or error.get("type") or reading["outcome"]
             raise Refusal("NO_READING", f"{name}: not read: {cause}")
         reading = reading.get("reading")
@@ -257,7 +263,8 @@ def _gpus(
     gpus = probe.get("gpus")
     if not isinstance(gpus, list) or not gpus:
         raise Refusal("NO_GPU", f"{name}: NVML shows no GPU")
-    common = probe.get("common") or {}
+    common = probe.get("common")
+    common = common if isinstance(common, Mapping) else {}
     # Several GPUs come compact: what they have in common stands once.
     gpus = [{**common, **gpu} if isinstance(gpu, Mapping) else gpu for gpu in gpus]
     for gpu in gpus:

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from ansible_collections.gpushare.eks.plugins.module_utils._catalog import (
     CATALOG,
     conservative_usable_mib,
