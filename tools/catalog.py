@@ -18,9 +18,42 @@ import sys
 from pathlib import Path
 from typing import Any
 
-GPU_FAMILIES = "g4dn g5 g5g g6 g6e g7e gr6 p3dn p4d p4de p5 p5e p5en p6-b200".split()
-GENERAL_FAMILIES = "c6g c6i c7g c7i m5 m6a m6g m6i m7a m7g m7i r6i r7g r7i t3 t3a t4g".split()
-GENERAL_SIZES = "medium large xlarge 2xlarge 4xlarge 8xlarge".split()
+GPU_FAMILIES = [
+    "g4dn",
+    "g5",
+    "g5g",
+    "g6",
+    "g6e",
+    "g7e",
+    "gr6",
+    "p3dn",
+    "p4d",
+    "p4de",
+    "p5",
+    "p5e",
+    "p5en",
+    "p6-b200",
+]
+GENERAL_FAMILIES = [
+    "c6g",
+    "c6i",
+    "c7g",
+    "c7i",
+    "m5",
+    "m6a",
+    "m6g",
+    "m6i",
+    "m7a",
+    "m7g",
+    "m7i",
+    "r6i",
+    "r7g",
+    "r7i",
+    "t3",
+    "t3a",
+    "t4g",
+]
+GENERAL_SIZES = ["medium", "large", "xlarge", "2xlarge", "4xlarge", "8xlarge"]
 
 
 def max_pods(network: dict[str, Any]) -> int:
