@@ -17,7 +17,7 @@ CONTENT_TYPE = "application/node.eks.aws"
 
 def _text(user_data: str | bytes) -> str:
     """User data as EC2 keeps it (base64), as text; gzip is unpacked as cloud-init does."""
-    raw = user_data.encode() if isinstance(user_data, str) else bytes(user_data)
+    raw = user_data if isinstance(user_data, bytes) else str(user_data).encode()
     # What is no base64 was plain text already.
     with contextlib.suppress(ValueError):
         raw = base64.b64decode(raw, validate=True)

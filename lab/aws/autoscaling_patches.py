@@ -23,8 +23,10 @@ from moto.autoscaling.models import (
 )
 from moto.autoscaling.responses import AutoScalingResponse
 from moto.core.responses import ActionResult, EmptyResult
+from moto.core.types import Base64EncodedString
 from moto.core.utils import utcnow
 from moto.ec2.models.instance_types import INSTANCE_TYPE_OFFERINGS
+from moto.ec2.models.launch_templates import LaunchTemplateVersion
 
 _KEPT_ACTIVITIES = 100
 _plain_set_desired = AutoScalingBackend.set_desired_capacity
@@ -269,6 +271,12 @@ def reconcile(backend: AutoScalingBackend) -> None:
         group.set_desired_capacity(group.desired_capacity)
 
 
+def _user_data(self: LaunchTemplateVersion) -> Base64EncodedString | None:
+    # moto encodes it for a template's first version only, and then stumbles over the others.
+    given = self.data.get("UserData")
+    return Base64EncodedString(given) if isinstance(given, str) else given
+
+
 def apply() -> None:
     """Put all of it in place; a second call changes nothing."""
     AutoScalingBackend.set_desired_capacity = _set_desired_capacity
@@ -278,3 +286,4 @@ def apply() -> None:
     FakeAutoScalingGroup.update = _update
     AutoScalingResponse.describe_scaling_activities = _activities
     AutoScalingResponse.disable_metrics_collection = _disable_metrics
+    LaunchTemplateVersion.user_data = property(_user_data)

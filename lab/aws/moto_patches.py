@@ -106,7 +106,7 @@ def _delete_group(self: EC2Backend, vpc_id: str | None, group_id: str) -> None:
     users += [e.id for e in _live_endpoints(self) if group_id in (e.security_group_ids or [])]
     for group in [g for groups in self.groups.values() for g in groups.values()]:
         rules = [*group.ingress_rules, *group.egress_rules]
-        sources = {source.get("GroupId") for rule in rules for source in rule.source_groups or []}
+        sources = {(rule.source_group or {}).get("GroupId") for rule in rules}
         if group.id != group_id and group_id in sources:
             users.append(group.id)
     if users:
