@@ -12,9 +12,11 @@ prints the rows anew. `max_pods` is ENIs x (addresses - 1) + 2.
 
 GPU models: EC2 does not know what a pod can use, so this is always ours. `total_mib` is what
 nvidia-smi shows (T4, L4, A10G, L40S, A100, H100: modal-client pull request 2797; A10G and L4 also
-aws-cli issue 8970). `usable_mib` is 97 % of it rounded down to 512 MiB: more than the driver keeps
-anywhere we know of (T4: about 450 MiB of 15360, KAI-Scheduler issue 2212), so that NVML's
-total - reserved lies above it and the number promised before a node exists is kept by the node.
+aws-cli issue 8970; the others are customary figures that we have not seen on a machine). It decides
+nothing by itself: node_capacity refuses a node that has less, with both numbers. `usable_mib` is
+97 % of it rounded down to 512 MiB: less than what the driver leaves wherever we know the reserve
+(T4: about 450 of 15360 MiB, KAI-Scheduler issue 2212), so that the number promised before a node
+exists is one that NVML's total - reserved keeps. A pool may override it.
 """
 
 from __future__ import annotations
