@@ -64,8 +64,8 @@ class NvmlError(Exception):
 
     def __init__(self, code, call):
         self.code = code
-        self.type = NVML_CODES.get(code, "CODE_%d" % code)  # noqa: UP031 - no f-string needed
-        super().__init__("%s answered %s (%d)" % (call, self.type, code))  # noqa: UP031
+        self.type = NVML_CODES.get(code, f"CODE_{code}")
+        super().__init__(f"{call} answered {self.type} ({code})")
 
 
 class MemoryV1(ctypes.Structure):
@@ -174,7 +174,7 @@ def read_nvml(library=None, load=ctypes.CDLL):
         try:
             answer["driver"] = nvml.text("nvmlSystemGetDriverVersion")
             cuda = nvml.numbers("nvmlSystemGetCudaDriverVersion_v2", 1)[0]
-            answer["cuda"] = "%d.%d" % (cuda // 1000, cuda % 1000 // 10)  # noqa: UP031
+            answer["cuda"] = f"{cuda // 1000}.{cuda % 1000 // 10}"
             count = nvml.numbers("nvmlDeviceGetCount_v2", 1)[0]
             answer["gpus"] = [read_gpu(nvml, index) for index in range(count)]
         finally:
@@ -212,13 +212,13 @@ def read_in_child(read, timeout_s):
     if not end:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, os.WNOHANG)
-        message = "NVML did not answer within %g s: the driver hangs" % timeout_s  # noqa: UP031
+        message = f"NVML did not answer within {timeout_s:g} s: the driver hangs"
         return _failure("TIMEOUT", 10, message)
     _, status = os.waitpid(child, 0)
     try:
         return json.loads(text)
     except ValueError:
-        ended = "the process that reads NVML ended with wait status %d" % status  # noqa: UP031
+        ended = f"the process that reads NVML ended with wait status {status}"
         return _failure("PROBE_CRASHED", None, ended)
 
 
@@ -272,7 +272,7 @@ def instance_id(limit_s=2.0):
         token = _http(address, line % ("PUT", "api/token", life), deadline)
         if not token:
             return None
-        header = "X-aws-ec2-metadata-token: %s\r\n" % token  # noqa: UP031
+        header = f"X-aws-ec2-metadata-token: {token}\r\n"
         return _http(address, line % ("GET", "meta-data/instance-id", header), deadline)
     except (OSError, ValueError):
         return None
@@ -297,7 +297,7 @@ def compact(reading):
         reading = dict(reading, common=common, gpus=kept)
     line = json.dumps(reading, separators=(",", ":"), sort_keys=True)
     if len(line) >= LINE_LIMIT_BYTES:
-        size = "the reading takes %d bytes, more than Run Command hands on" % len(line)  # noqa: UP031
+        size = f"the reading takes {len(line)} bytes, more than Run Command hands on"
         cut = dict(reading, **_failure("OUTPUT_TOO_LARGE", None, size))
         cut.pop("common", None)
         line = json.dumps(cut, separators=(",", ":"), sort_keys=True)

@@ -38,7 +38,8 @@ options:
         C(tag:karpenter.sh/nodepool), and whose type has NVIDIA GPUs.
     type: dict
   document_name:
-    description: The SSM document. Defaults to the collection's own, see M(gpushare.eks.ssm_document).
+    description:
+      - The SSM document. Defaults to the collection's own, see M(gpushare.eks.ssm_document).
     type: str
   timeout:
     description: Seconds after which an instance without an answer has the outcome V(NoAnswer).
@@ -112,7 +113,7 @@ readings:
       sample: {schema: 1, driver: "580.105.08", cuda: "13.0", error: null}
     gpus:
       description:
-        - The GPUs of the reading. C(usable_mib) is total less reserved, V(null) where it is unknown.
+        - The GPUs of the reading. C(usable_mib) is total less reserved, V(null) when not known.
       type: list
       elements: dict
       sample:
@@ -182,7 +183,7 @@ class Ec2:
         return {one["InstanceId"]: one["InstanceType"] for r in pages for one in r["Instances"]}
 
     def hardware(self, types: set[str]) -> dict[str, dict[str, int]]:
-        """{type: {"gpu_count", "gpu_memory_mib"}} of NVIDIA GPUs by EC2's GpuInfo; 0 without any."""
+        """{type: {"gpu_count", "gpu_memory_mib"}} of NVIDIA GPUs by EC2's GpuInfo."""
         found, ordered = {}, sorted(types)
         for start in range(0, len(ordered), TYPES):
             chunk = ordered[start : start + TYPES]

@@ -20,8 +20,8 @@ description:
     hold them; O(policy.multi_gpu=sum) is the way around.
   - Where an agent in the cluster keeps a node (condition C(GPUMemoryPublished)), the module only
     audits it, unless O(force=true).
-  - It needs C(eks:DescribeCluster) and, in Kubernetes, C(nodes) list and get, C(nodes/status) patch,
-    and C(pods) list (used only when a number shrinks).
+  - It needs C(eks:DescribeCluster) and, in Kubernetes, C(nodes) list and get, C(nodes/status)
+    patch, and C(pods) list (used only when a number shrinks).
 author:
   - gpushare.eks contributors (@gpushare)
 requirements:
@@ -36,7 +36,9 @@ options:
     type: str
     default: gpushare.eks/gpu-memory
   readings:
-    description: What M(gpushare.eks.gpu_capacity_info) returned as RV(gpushare.eks.gpu_capacity_info#module:readings).
+    description:
+      - What M(gpushare.eks.gpu_capacity_info) returned as
+        RV(gpushare.eks.gpu_capacity_info#module:readings).
     type: list
     elements: dict
     default: []
@@ -287,7 +289,8 @@ def _told(row: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    policy = {"headroom_mib": {"type": "int"}, "multi_gpu": {"choices": ["refuse", "sum"]}}
+    policy = {"headroom_mib": {"type": "int"}, "multi_gpu": {"type": "str"}}
+    policy["multi_gpu"]["choices"] = ["refuse", "sum"]
     spec = {
         "cluster_name": {"type": "str", "required": True},
         "resource": {"type": "str", "default": "gpushare.eks/gpu-memory"},

@@ -1,0 +1,278 @@
+"""One document on a fleet: exact call counts, typed outcomes, throttling, bounded waits."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+from collections import Counter
+
+import pytest
+from botocore.exceptions import ClientError
+
+from ansible_collections.gpushare.eks.plugins.module_utils import _ssm
+from ansible_collections.gpushare.eks.plugins.module_utils._errors import NotFound
+
+
+class Clock:
+    """Time that passes only while somebody sleeps."""
+
+    def __init__(self):
+        self.now, self.slept = 0.0, []
+
+    def __call__(self):
+        return self.now
+
+    def sleep(self, seconds):
+        self.slept.append(seconds)
+        self.now += seconds
+
+
+class FakeSsm:
+    """SSM with answers by instance; `late` rows appear with the n-th list of their command."""
+
+    def __init__(self, status=None, late=0, unmanaged=(), fail=(), lost=()):
+        self.status, self.late, self.lost = status or {}, late, lost
+        self.unmanaged, self.fail = set(unmanaged), list(fail)
+        self.commands, self.lists, self.calls, self.sent = {}, Counter(), Counter(), []
+
+    def _begin(self, operation):
+        self.calls[operation] += 1
+        for i, (name, error_code) in enumerate(self.fail):
+            if name == operation:
+                del self.fail[i]
+                raise error(error_code, operation)
+
+    def send_command(self, **arguments):
+        self._begin("send_command")
+        ids = arguments["InstanceIds"]
+        if len(ids) > 50 or self.unmanaged & set(ids):
+            raise error("InvalidInstanceId", "SendCommand")
+        command = f"command-{len(self.commands)}"
+        self.commands[command] = ids
+        self.sent.append(arguments)
+        return {"Command": {"CommandId": command}}
+
+    def list_command_invocations(self, CommandId, Details, MaxResults, NextToken="0"):
+        self._begin("list_command_invocations")
+        assert Details is True
+        self.lists[CommandId] += 1
+        ids = self.commands[CommandId]
+        if self.lists[CommandId] <= self.late:
+            return {"CommandInvocations": []}
+        start = int(NextToken)
+        rows = [self._row(one) for one in ids[start : start + MaxResults]]
+        more = {"NextToken": str(start + MaxResults)} if start + MaxResults < len(ids) else {}
+        return {"CommandInvocations": rows, **more}
+
+    def _row(self, instance_id):
+        status, details, output = self.status.get(instance_id, ("Success", "Success", "{}"))
+        plugin = {"Output": output, "ResponseCode": 0 if status == "Success" else 1}
+        return {
+            "InstanceId": instance_id,
+            "Status": status,
+            "StatusDetails": details,
+            "CommandPlugins": [plugin],
+        }
+
+    def describe_instance_information(self, Filters, MaxResults, NextToken=None):
+        self._begin("describe_instance_information")
+        managed = [one for one in Filters[0]["Values"] if one not in self.unmanaged]
+        status = {one: "ConnectionLost" if one in self.lost else "Online" for one in managed}
+        rows = [{"InstanceId": one, "PingStatus": status[one]} for one in managed]
+        return {"InstanceInformationList": rows}
+
+
+def error(error_code, operation):
+    return ClientError({"Error": {"Code": error_code, "Message": error_code}}, operation)
+
+
+def ids(count):
+    return [f"i-{number:017x}" for number in range(count)]
+
+
+def run(client, instance_ids, timeout=90):
+    clock = Clock()
+    fleet = _ssm.run_on_fleet(
+        client, "document", instance_ids, timeout=timeout, clock=clock, sleep=clock.sleep
+    )
+    return fleet, clock
+
+
+@pytest.mark.parametrize(
+    ("nodes", "sends"), [(0, 0), (1, 1), (50, 1), (51, 2), (200, 4), (1000, 20)]
+)
+def test_exact_calls(nodes, sends):
+    client = FakeSsm()
+    fleet, _ = run(client, ids(nodes))
+    assert Counter(one.outcome for one in fleet.outcomes.values()) == Counter(
+        {"Success": nodes} if nodes else {}
+    )
+    assert client.calls == {"send_command": sends, "list_command_invocations": sends} or not nodes
+    assert fleet.calls == client.calls
+    assert sum(client.calls.values()) <= 80
+
+
+def test_a_send_is_bounded_and_goes_to_all():
+    client = FakeSsm()
+    run(client, ids(60))
+    for sent in client.sent:
+        assert sent["MaxErrors"] == "100%"
+        assert sent["MaxConcurrency"] == "50"
+        assert sent["TimeoutSeconds"] >= 30
+        assert "Parameters" not in sent
+    assert [len(sent["InstanceIds"]) for sent in client.sent] == [50, 10]
+
+
+@pytest.mark.parametrize(
+    ("status", "details", "outcome"),
+    [
+        ("Failed", "Failed", "Failed"),
+        ("TimedOut", "Execution Timed Out", "TimedOut"),
+        ("TimedOut", "ExecutionTimedOut", "TimedOut"),
+        ("TimedOut", "Delivery Timed Out", "DeliveryTimedOut"),
+        ("TimedOut", "DeliveryTimedOut", "DeliveryTimedOut"),
+        ("Failed", "Undeliverable", "Undeliverable"),
+        ("Failed", "Terminated", "Terminated"),
+        ("Cancelled", "Cancelled", "Cancelled"),
+        ("Cancelled", "Canceled", "Cancelled"),
+        ("Failed", "AccessDenied", "Failed"),
+    ],
+)
+def test_outcomes(status, details, outcome):
+    one, other = ids(2)
+    fleet, _ = run(
+        FakeSsm({one: (status, details, "\n----------ERROR-------\nwhy\x1b[2J")}), ids(2)
+    )
+    assert fleet.outcomes[one].outcome == outcome
+    told = fleet.outcomes[one].error
+    assert told["type"] == outcome
+    assert told["remedy"]
+    assert "\x1b" not in told["message"]
+    assert fleet.outcomes[other].error is None
+
+
+def test_stderr_is_not_part_of_the_output():
+    one = ids(1)[0]
+    text = '{"a":1}\n\n----------ERROR-------\nwarning'
+    fleet, _ = run(FakeSsm({one: ("Success", "Success", text)}), [one])
+    assert fleet.outcomes[one].output == '{"a":1}'
+
+
+def test_no_answer_after_a_bounded_wait():
+    one, other = ids(2)
+    client = FakeSsm({one: ("InProgress", "InProgress", "")})
+    fleet, clock = run(client, [one, other], timeout=30)
+    assert fleet.outcomes[one].outcome == "NoAnswer"
+    assert fleet.outcomes[other].outcome == "Success"
+    assert 30 <= clock.now < 31
+    assert client.calls["list_command_invocations"] < 20
+    assert max(clock.slept) <= 5
+
+
+def test_rows_that_come_late_are_awaited():
+    fleet, clock = run(FakeSsm(late=3), ids(60))
+    assert {one.outcome for one in fleet.outcomes.values()} == {"Success"}
+    assert clock.now < 5
+
+
+@pytest.mark.parametrize("code", ["InvocationDoesNotExist", "InvalidCommandId"])
+def test_a_command_that_ssm_does_not_know_yet(code):
+    client = FakeSsm(fail=[("list_command_invocations", code)] * 2)
+    fleet, _ = run(client, ids(3))
+    assert {one.outcome for one in fleet.outcomes.values()} == {"Success"}
+
+
+@pytest.mark.parametrize("operation", ["send_command", "list_command_invocations"])
+def test_throttling_is_ridden_out(operation):
+    client = FakeSsm(fail=[(operation, "ThrottlingException")] * 6)
+    fleet, _ = run(client, ids(200))
+    assert {one.outcome for one in fleet.outcomes.values()} == {"Success"}
+    assert fleet.calls["throttled"] == 6
+    assert fleet.calls[operation] == client.calls[operation] == 4 + 6
+
+
+def test_throttling_without_end_is_no_answer():
+    client = FakeSsm(fail=[("send_command", "ThrottlingException")] * 1000)
+    fleet, clock = run(client, ids(3), timeout=20)
+    assert {one.outcome for one in fleet.outcomes.values()} == {"NoAnswer"}
+    assert "throttled" in fleet.outcomes[ids(1)[0]].message
+    assert clock.now < 30
+
+
+def test_retries_hidden_in_botocore_are_counted():
+    client = FakeSsm()
+    inner = client.send_command
+    client.send_command = lambda **a: {**inner(**a), "ResponseMetadata": {"RetryAttempts": 2}}
+    fleet, _ = run(client, ids(1))
+    assert fleet.calls["send_command"] == 3
+
+
+def test_unmanaged_instances_are_found_and_do_not_stop_the_rest():
+    everybody = ids(120)
+    client = FakeSsm(unmanaged=[everybody[7], everybody[60]])
+    fleet, _ = run(client, everybody)
+    outcomes = Counter(one.outcome for one in fleet.outcomes.values())
+    assert outcomes == {"Success": 118, "Undeliverable": 2}
+    assert fleet.outcomes[everybody[7]].error["type"] == "Undeliverable"
+    assert client.calls["send_command"] == 3 + 2
+    assert client.calls["describe_instance_information"] == 2
+
+
+def test_a_lost_connection_is_undeliverable_when_a_batch_is_refused():
+    everybody = ids(3)
+    client = FakeSsm(unmanaged=everybody[:1], lost=everybody[1:2])
+    fleet, _ = run(client, everybody)
+    got = [fleet.outcomes[one].outcome for one in everybody]
+    assert got == ["Undeliverable", "Undeliverable", "Success"]
+
+
+def test_a_whole_batch_that_ssm_does_not_manage():
+    fleet, _ = run(FakeSsm(unmanaged=ids(2)), ids(2))
+    assert {one.outcome for one in fleet.outcomes.values()} == {"Undeliverable"}
+
+
+def test_a_missing_document_is_named_with_the_remedy():
+    client = FakeSsm(fail=[("send_command", "InvalidDocument")])
+    with pytest.raises(NotFound) as caught:
+        run(client, ids(1))
+    assert "document" in str(caught.value)
+    assert "ssm_document" in caught.value.remedy
+
+
+def test_other_errors_pass_through():
+    with pytest.raises(ClientError):
+        run(FakeSsm(fail=[("send_command", "AccessDeniedException")]), ids(1))
+
+
+def test_the_document_is_fixed_small_and_without_parameters():
+    document = _ssm.probe_document()
+    text = json.dumps(document["content"], separators=(",", ":"))
+    assert document["text"] == text
+    assert document["hash"] == hashlib.sha256(text.encode()).hexdigest()
+    assert document["name"] == f"gpushare-probe-{document['hash'][:8]}"
+    assert len(text) < 65536
+    assert "parameters" not in document["content"]
+    assert "{{" not in text
+    assert document == _ssm.probe_document()
+
+
+def test_the_documents_script_runs():
+    step = _ssm.probe_document()["content"]["mainSteps"][0]
+    assert step["action"] == "aws:runShellScript"
+    environment = {
+        "PATH": "/usr/local/bin:/usr/bin:/bin",
+        "GPUSHARE_NVML_LIBRARY": "/does/not/exist",
+        "AWS_EC2_METADATA_SERVICE_ENDPOINT": "http://127.0.0.1:1",
+    }
+    done = subprocess.run(
+        ["sh", "-c", "\n".join(step["inputs"]["runCommand"])],
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout)["error"]["type"] == "LIBRARY_NOT_FOUND"
