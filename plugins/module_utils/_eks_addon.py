@@ -25,7 +25,7 @@ from ansible_collections.gpushare.eks.plugins.module_utils._pool_names import CL
 
 
 class AddonVersions:
-    """What AWS offers for one Kubernetes version; None: the cluster is not there yet (check mode)."""
+    """What AWS offers for one Kubernetes version (None: no cluster yet, in check mode)."""
 
     def __init__(self, client: Any, kubernetes_version: str | None) -> None:
         self._client = client

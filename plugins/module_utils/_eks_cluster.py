@@ -58,7 +58,7 @@ def view(raw: dict[str, Any]) -> View:
         "logging": sorted(enabled),
         "authentication_mode": (raw.get("accessConfig") or {}).get("authenticationMode", ""),
         "deletion_protection": bool(raw.get("deletionProtection")),
-        "support_type": (raw.get("upgradePolicy") or {}).get("supportType", ""),
+        "support_type": (raw.get("upgradePolicy") or {}).get("supportType", "").lower(),
         "tags": own_tags(raw.get("tags")),
     }
 
@@ -166,7 +166,7 @@ def request(full: View) -> dict[str, Any]:
         if full.get("service_ipv4_cidr")
         else None,
         "logging": _logging(full["logging"]) if full.get("logging") else None,
-        "upgradePolicy": {"supportType": full["support_type"]}
+        "upgradePolicy": {"supportType": full["support_type"].upper()}
         if full.get("support_type")
         else None,
         "deletionProtection": full.get("deletion_protection"),
@@ -202,7 +202,7 @@ def updates(before: View, changes: View, _desired: View) -> list[Call]:
     if "authentication_mode" in changes:
         config(accessConfig={"authenticationMode": after["authentication_mode"]})
     if "support_type" in changes:
-        config(upgradePolicy={"supportType": after["support_type"]})
+        config(upgradePolicy={"supportType": after["support_type"].upper()})
     if "deletion_protection" in changes:
         config(deletionProtection=after["deletion_protection"])
     if "encryption_key_arn" in changes:

@@ -29,11 +29,15 @@ from ansible_collections.gpushare.eks.plugins.module_utils._sync import Outcome,
 
 def cluster(module: Any) -> dict[str, Any]:
     params = module.params
-    engine = _engine(module, _eks_cluster.RESOURCE, params["name"])
-    wanted = {params["name"]: _eks_cluster.desired(params)}
+    name = params["name"]
+    engine = _engine(module, _eks_cluster.RESOURCE, name)
+    wanted = {name: _eks_cluster.desired(params)}
+    if module.check_mode and not wanted[name] and engine.read(name) is None:
+        # By name alone, in check mode, it is a look: a missing cluster is an answer, not a plan.
+        return {"changed": False, "cluster": _eks_cluster.placeholder(name, name, {})}
     outcomes, errors = engine.manage(params["state"], wanted)
     results = _results(module, engine, outcomes, errors, wanted)
-    return {**results, "cluster": _facts(engine, outcomes[params["name"]], params["name"], wanted)}
+    return {**results, "cluster": _facts(engine, outcomes[name], name, wanted)}
 
 
 def nodegroups(module: Any) -> dict[str, Any]:
@@ -76,8 +80,6 @@ def addons(module: Any) -> dict[str, Any]:
 def access_entries(module: Any) -> dict[str, Any]:
     params = module.params
     wanted = _wanted(params["entries"], "entries", "principal_arn", params, _eks_access.desired)
-    for option in params["entries"]:
-        option["name"] = option["principal_arn"]
     engine = _engine(module, _eks_access.RESOURCE, params["cluster_name"], params["entries"])
     return _keep(module, engine, wanted, "entries")
 
@@ -94,7 +96,11 @@ def _engine(
         wait=params.get("wait", True),
         timeout=params.get("wait_timeout", 60),
         purge_tags=params["purge_tags"],
-        keep_tags=[o["name"] for o in options or [] if o.get("tags") is None],
+        keep_tags=[
+            option.get("name") or option["principal_arn"]
+            for option in options or []
+            if option.get("tags") is None
+        ],
         progress=module.log,
     )
 
@@ -149,7 +155,10 @@ def _keep(
     outcomes, errors = engine.manage(state, wanted)
     gone, more_errors = engine.manage("absent", surplus)
     if extra:
-        outcomes = extra(outcomes)
+        try:
+            outcomes = extra(outcomes)
+        except GpushareError as error:
+            more_errors[error.object or "tags"] = error
     listed = [_facts(engine, outcomes[name], name, wanted) for name in wanted if name in outcomes]
     removed = sorted(gone) if state == "present" else [n for n, o in outcomes.items() if o.changed]
     results = _results(
@@ -184,7 +193,9 @@ def _facts(
     else:
         after = {k: v for k, v in outcome.after.items() if k != "asg_tags"}
         found = resource.placeholder(name, engine.cluster_name, {**wanted[name], **after})
-    return {**found, "asg_tags": outcome.after["asg_tags"]} if "asg_tags" in outcome.after else found
+    if "asg_tags" in outcome.after:
+        found["asg_tags"] = outcome.after["asg_tags"]
+    return found
 
 
 def _results(
