@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from lab import LabError, cache_dir, toolchain
+from lab import LabError, cache_dir, processes, toolchain
 from lab.toolchain import Progress, say
 
 GO_MODULE = Path(__file__).parent / "go"
@@ -36,7 +36,7 @@ CHART_VERSION = "v0.19.1"
 _CHART_MODULE = f"github.com/NVIDIA/k8s-device-plugin@{CHART_VERSION}"
 _CHART_SUM = "h1:JD3tbmFHCgAwu7+tw7A0PdQ75MYWvL+frgGkv7N5Nqo="
 _CHART_PATH = "deployments/helm/nvidia-device-plugin"
-_SAY_EVERY = 5.0
+_SAY_EVERY = 10.0
 
 
 def key() -> str:
@@ -158,7 +158,8 @@ def _environment() -> dict[str, str]:
 def _run(command: list[str], what: str, progress: Progress) -> Iterator[str]:
     """The lines a Go command prints; says that it is alive when it prints none for a while."""
     child = subprocess.Popen(
-        command,
+        # A Go that outlived its killed builder would write where the next one builds.
+        processes.bound(command),
         cwd=GO_MODULE,
         env=_environment(),
         stdin=subprocess.DEVNULL,
@@ -179,7 +180,7 @@ def _run(command: list[str], what: str, progress: Progress) -> Iterator[str]:
     try:
         while True:
             try:
-                line = lines.get(timeout=3 * _SAY_EVERY)
+                line = lines.get(timeout=2 * _SAY_EVERY)
             except queue.Empty:
                 progress(f"lab programs: {what}, {time.monotonic() - began:.0f} s")
                 continue

@@ -98,6 +98,11 @@ def _spawn(command: list[str], options: dict) -> subprocess.Popen:
     return future.result()
 
 
+def bound(command: Sequence[str]) -> list[str]:
+    """The command, started so that it dies with the thread that forks it."""
+    return [sys.executable, "-I", "-S", "-c", _BOUND_EXEC, str(os.getpid()), *command]
+
+
 def start_bound(
     command: Sequence[str],
     *,
@@ -110,7 +115,7 @@ def start_bound(
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as output:
         child = _spawn(
-            [sys.executable, "-I", "-S", "-c", _BOUND_EXEC, str(os.getpid()), *command],
+            bound(command),
             {
                 "stdin": subprocess.DEVNULL,
                 "stdout": output,

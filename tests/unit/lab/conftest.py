@@ -1,0 +1,67 @@
+"""One real control plane for all tests of this folder that want one: it takes four seconds."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from lab_helpers import node_body
+
+from lab import LabError, build
+from lab.controlplane import ControlPlane
+
+_NOBODY = "http://127.0.0.1:9/authn"
+
+
+@pytest.fixture(scope="session")
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """A running control plane; skipped where its programs were never built."""
+    try:
+        build.binaries(), build.chart()
+    except LabError as error:
+        pytest.skip(str(error))
+    made = ControlPlane("unit", "1.36", tmp_path_factory.mktemp("plane") / "state", _NOBODY)
+    made.start()
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def make_node(plane: ControlPlane) -> Iterator[Callable[..., str]]:
+    """make_node(name, **labels as a dict) creates a Node, which goes away after the test."""
+    names: list[str] = []
+
+    def make(name: str, labels: dict[str, str] | None = None) -> str:
+        status, answer = plane.request("POST", "/api/v1/nodes", node_body(name, labels))
+        assert status == 201, answer
+        names.append(name)
+        return name
+
+    yield make
+    for name in names:
+        plane.request("DELETE", f"/api/v1/nodes/{name}")
+        for pod in plane.request("GET", "/api/v1/pods")[1]["items"]:
+            if pod["spec"].get("nodeName") == name:
+                meta = pod["metadata"]
+                path = f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}"
+                plane.request("DELETE", path, {"gracePeriodSeconds": 0})
+
+
+@pytest.fixture
+def helm(plane: ControlPlane, tmp_path: Path) -> Callable[..., str]:
+    """helm(*arguments) as the cluster's admin, with a home of its own; its stdout."""
+
+    def call(*arguments: str) -> str:
+        env = {
+            "PATH": os.environ["PATH"],
+            "KUBECONFIG": str(plane.kubeconfig),
+            **{f"HELM_{kind}_HOME": str(tmp_path / "helm") for kind in ("CACHE", "CONFIG", "DATA")},
+        }
+        done = subprocess.run(["helm", *arguments], env=env, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return call
