@@ -44,8 +44,8 @@ def list_spec(wait_timeout: int, *, wait: bool = True) -> dict[str, Any]:
 
 
 def own_tags(tags: Mapping[str, str] | None) -> dict[str, str]:
-    """Tags without AWS's own, which nobody can change."""
-    return {k: v for k, v in (tags or {}).items() if not k.startswith(_RESERVED_TAG)}
+    """Tags as texts, without AWS's own, which nobody can change."""
+    return {k: str(v) for k, v in (tags or {}).items() if not k.startswith(_RESERVED_TAG)}
 
 
 def given(options: Mapping[str, Any]) -> dict[str, Any]:

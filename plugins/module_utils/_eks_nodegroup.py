@@ -35,6 +35,8 @@ def desired(option: dict[str, Any], cluster_name: str) -> View:
     name = option["name"]
     if "subnet_ids" in wanted:
         wanted["subnet_ids"] = sorted(set(wanted["subnet_ids"]))
+    if "labels" in wanted:
+        wanted["labels"] = {key: str(value) for key, value in wanted["labels"].items()}
     if "taints" in wanted:
         wanted["taints"] = _sorted(
             {"key": t["key"], "value": t.get("value") or "", "effect": t["effect"]}

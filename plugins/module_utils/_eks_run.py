@@ -13,7 +13,7 @@ from ansible_collections.gpushare.eks.plugins.module_utils import (
     _eks_cluster,
     _eks_nodegroup,
 )
-from ansible_collections.gpushare.eks.plugins.module_utils._aws import client
+from ansible_collections.gpushare.eks.plugins.module_utils._aws import client, own_tags
 from ansible_collections.gpushare.eks.plugins.module_utils._eks import Engine
 from ansible_collections.gpushare.eks.plugins.module_utils._eks_asg import sync_tags
 from ansible_collections.gpushare.eks.plugins.module_utils._eks_base import Resource, View
@@ -44,8 +44,7 @@ def nodegroups(module: Any) -> dict[str, Any]:
     params = module.params
     options = params["nodegroups"]
     wanted = _wanted(options, "nodegroups", "name", params, _eks_nodegroup.desired)
-    tags = {option["name"]: option["asg_tags"] for option in options if option.get("asg_tags")}
-    tags |= {o["name"]: {} for o in options if o.get("asg_tags") == {}}
+    tags = {o["name"]: own_tags(o["asg_tags"]) for o in options if o.get("asg_tags") is not None}
     engine = _engine(module, _eks_nodegroup.RESOURCE, params["cluster_name"], options)
 
     def tag_groups(outcomes: dict[str, Outcome]) -> dict[str, Outcome]:

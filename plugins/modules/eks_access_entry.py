@@ -26,7 +26,14 @@ options:
       type:
         description: Kind of the entry, V(STANDARD) for a new one. Cannot change.
         type: str
-        choices: [STANDARD, EC2_LINUX, EC2_WINDOWS, FARGATE_LINUX, EC2, HYBRID_LINUX, HYPERPOD_LINUX]
+        choices:
+          - STANDARD
+          - EC2_LINUX
+          - EC2_WINDOWS
+          - FARGATE_LINUX
+          - EC2
+          - HYBRID_LINUX
+          - HYPERPOD_LINUX
       kubernetes_groups:
         description: Kubernetes groups of the principal.
         type: list
@@ -82,7 +89,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 entries:
-  description: The listed access entries, in the order of the list. The same keys come in check mode.
+  description: The listed access entries, in the order of the list, also in check mode.
   returned: always
   type: list
   elements: dict

@@ -27,10 +27,10 @@ options:
         required: true
       version:
         description:
-          - Version of the add-on. One that does not fit the cluster's Kubernetes version is refused,
-            with those that do.
-          - Without it a new add-on gets AWS's default for that Kubernetes version. One that is there
-            keeps its version as long as it fits.
+          - Version of the add-on. One that does not fit the cluster's Kubernetes version is
+            refused, with those that do.
+          - Without it a new add-on gets AWS's default for that Kubernetes version. One that is
+            there keeps its version as long as it fits.
         type: str
       configuration:
         description: The add-on's configuration values, compared as parsed JSON.
@@ -89,7 +89,7 @@ addons:
     - exists: true
       name: coredns
       cluster_name: demo
-      arn: arn:aws:eks:us-east-1:123456789012:addon/demo/coredns/1cc0ffee-0000-4000-8000-1234567890ab
+      arn: arn:aws:eks:us-east-1:123456789012:addon/demo/coredns/1cc0ffee-0000
       status: ACTIVE
       health_issues: ""
       version: v1.12.4-eksbuild.1

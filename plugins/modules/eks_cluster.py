@@ -137,8 +137,8 @@ EXAMPLES = r"""
 RETURN = r"""
 cluster:
   description:
-    - The cluster. The same keys come in check mode and for a cluster that is absent; RV(cluster.exists)
-      is then false and ids are placeholders.
+    - The cluster. The same keys come in check mode and for a cluster that is absent;
+      RV(cluster.exists) is then false and ids are placeholders.
   returned: always
   type: dict
   sample:

@@ -177,7 +177,7 @@ nodegroups:
     - exists: true
       name: system
       cluster_name: demo
-      arn: arn:aws:eks:us-east-1:123456789012:nodegroup/demo/system/1cc0ffee-0000-4000-8000-1234567890ab
+      arn: arn:aws:eks:us-east-1:123456789012:nodegroup/demo/system/1cc0ffee-0000
       status: ACTIVE
       asg_names: [eks-system-1cc0ffee-0000-4000-8000-1234567890ab]
       asg_tags: {}
