@@ -84,7 +84,7 @@ def node_object(
         "cpu": str(facts["VCpuInfo"]["DefaultVCpus"]),
         "memory": f"{facts['MemoryInfo']['SizeInMiB']}Mi",
         "pods": str(config.get("maxPods") or max_pods(instance.instance_type)),
-        "ephemeral-storage": f"{disks[0] if disks else 20}Gi",
+        "ephemeral-storage": f"{max(disks, default=20)}Gi",
         "hugepages-1Gi": "0",
         "hugepages-2Mi": "0",
     }

@@ -19,7 +19,7 @@ from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_ba
 from werkzeug.serving import WSGIRequestHandler, make_server
 
 from lab import LabError, nvml
-from lab.aws import ACCOUNT_ID, autoscaling_patches, moto_patches
+from lab.aws import ACCOUNT_ID, autoscaling_patches, moto_patches, patches
 from lab.aws.eks import Eks
 from lab.aws.eks_state import ControlPlane
 from lab.front import Front
@@ -68,6 +68,7 @@ class Daemon:
         self.state_dir = Path(state_dir)
         autoscaling_patches.apply()
         moto_patches.apply()
+        patches.apply()
         self.eks = Eks(factory or self._plane)
         moto = DomainDispatcherApplication(create_backend_app)
         self.front = Front(moto, self.eks)

@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import uuid
 from collections import Counter
@@ -220,12 +221,19 @@ def _launch(self: FakeAutoScalingGroup, count_needed: int, propagated_tags: dict
 
 
 def _update(self: FakeAutoScalingGroup, **given: Any) -> None:
-    # moto forgets the policy whenever an update does not repeat it.
-    if given.get("mixed_instances_policy") is None:
-        given["mixed_instances_policy"] = self.mixed_instances_policy
-    elif spec := given["mixed_instances_policy"].get("LaunchTemplate", {}):
-        old = (self.mixed_instances_policy or {}).get("LaunchTemplate", {})
-        spec.setdefault("Overrides", old.get("Overrides", []))
+    # moto forgets what an update does not repeat.
+    old, new = self.mixed_instances_policy, given.get("mixed_instances_policy")
+    if old and not given.get("launch_template"):
+        policy = {**copy.deepcopy(old), **(new or {})}
+        policy["LaunchTemplate"] = {
+            **copy.deepcopy(old["LaunchTemplate"]),
+            **policy["LaunchTemplate"],
+        }
+        named = policy["LaunchTemplate"]["LaunchTemplateSpecification"]
+        if named.get("LaunchTemplateId"):
+            # moto notes both and then takes no more than one.
+            named.pop("LaunchTemplateName", None)
+        given["mixed_instances_policy"] = policy
     if given.get("desired_capacity") is not None:
         low = given["min_size"] if given.get("min_size") is not None else self.min_size
         high = given["max_size"] if given.get("max_size") is not None else self.max_size

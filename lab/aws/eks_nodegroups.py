@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import time
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from botocore.exceptions import ClientError
@@ -247,9 +248,9 @@ class Nodegroups:
 
         name = record["nodegroupName"]
         try:
-            nodes = self.nodes(cluster, name)
-            for node in nodes:
-                drain(cluster, node["metadata"]["name"])
+            names = [node["metadata"]["name"] for node in self.nodes(cluster, name)]
+            with ThreadPoolExecutor(16) as pool:
+                list(pool.map(lambda node: drain(cluster, node), names))
             scaling = self.registry.aws("autoscaling", cluster.region)
             for group in record["resources"]["autoScalingGroups"]:
                 try:

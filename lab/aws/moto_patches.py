@@ -1,18 +1,17 @@
 """moto's EC2 and SSM where they do not answer as AWS does; applied before the first request.
 
 - the EKS-optimized images exist, and their public parameters name them;
-- tags of NAT gateways and Elastic IPs are found by their resource type;
-- what is in use cannot be deleted: security groups and subnets answer DependencyViolation.
+- tags of NAT gateways and Elastic IPs are found by their resource type.
+
+What the roles meet beyond these stands in patches.py.
 """
 
 from __future__ import annotations
 
 import hashlib
-from typing import Any
 
 from moto.core.utils import utcnow
-from moto.ec2.exceptions import DependencyViolationError
-from moto.ec2.models import EC2Backend, ec2_backends
+from moto.ec2.models import ec2_backends
 from moto.ec2.models.amis import Ami
 from moto.ec2.utils import EC2_PREFIX_TO_RESOURCE
 from moto.ssm.models import Parameter, ParameterDict
@@ -26,8 +25,6 @@ _RELEASE = "20261105"
 _PATCH = {"1.34": "1.34.6", "1.35": "1.35.4", "1.36": "1.36.3"}
 _VARIANTS = ("standard", "nvidia", "neuron")
 _plain_check = ParameterDict._check_loading_status
-_plain_delete_group = EC2Backend._delete_security_group
-_plain_delete_subnet = EC2Backend.delete_subnet
 
 
 def _image(account_id: str, region: str, version: str, arch: str, variant: str) -> str:
@@ -87,52 +84,8 @@ def _parameter(parameters: ParameterDict, name: str, value: str) -> None:
     )
 
 
-def _live_instances(backend: EC2Backend) -> list[Any]:
-    return [
-        instance
-        for reservation in list(backend.reservations.values())
-        for instance in reservation.instances
-        if instance.state not in ("terminated", "shutting-down")
-    ]
-
-
-def _live_endpoints(backend: EC2Backend) -> list[Any]:
-    endpoints = list(backend.vpc_end_points.values())
-    return [point for point in endpoints if str(point.state) not in ("deleted", "deleting")]
-
-
-def _delete_group(self: EC2Backend, vpc_id: str | None, group_id: str) -> None:
-    users = [i.id for i in _live_instances(self) if group_id in {g.id for g in i.security_groups}]
-    users += [e.id for e in _live_endpoints(self) if group_id in (e.security_group_ids or [])]
-    for group in [g for groups in self.groups.values() for g in groups.values()]:
-        rules = [*group.ingress_rules, *group.egress_rules]
-        sources = {(rule.source_group or {}).get("GroupId") for rule in rules}
-        if group.id != group_id and group_id in sources:
-            users.append(group.id)
-    if users:
-        raise DependencyViolationError(
-            f"resource {group_id} has a dependent object ({', '.join(users)})"
-        )
-    _plain_delete_group(self, vpc_id, group_id)
-
-
-def _delete_subnet(self: EC2Backend, subnet_id: str) -> Any:
-    users = [i.id for i in _live_instances(self) if i.subnet_id == subnet_id]
-    users += [e.id for e in _live_endpoints(self) if subnet_id in (e.subnet_ids or [])]
-    for gateway in list(self.nat_gateways.values()):
-        if gateway.subnet_id == subnet_id and gateway.state not in ("deleted", "deleting"):
-            users.append(gateway.id)
-    if users:
-        raise DependencyViolationError(
-            f"The subnet '{subnet_id}' has dependencies and cannot be deleted ({', '.join(users)})"
-        )
-    return _plain_delete_subnet(self, subnet_id)
-
-
 def apply() -> None:
     """Put all of it in place; a second call changes nothing."""
     ParameterDict._check_loading_status = _check_loading
     EC2_PREFIX_TO_RESOURCE["nat"] = "natgateway"
     EC2_PREFIX_TO_RESOURCE["eipalloc"] = "elastic-ip"
-    EC2Backend._delete_security_group = _delete_group
-    EC2Backend.delete_subnet = _delete_subnet
