@@ -71,8 +71,12 @@ def up(progress: Progress = say) -> str:
 
 
 def _start(state: Path) -> dict:
-    for stale in (state / "run", state / "tmp", state / "clusters"):
-        shutil.rmtree(stale, ignore_errors=True)
+    for stale in state.iterdir():
+        # Everything but the lock we hold, and the logs of the lab that may have been killed.
+        if stale.is_dir() and stale.name != "logs":
+            shutil.rmtree(stale, ignore_errors=True)
+        elif stale.name in ("env", "kubeconfig"):
+            stale.unlink()
     (state / "tmp").mkdir(parents=True)
     # Keys of a real account in the shell are none of the daemon's business.
     env = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
@@ -222,9 +226,7 @@ def status() -> tuple[bool, str]:
     head = (
         f"The lab answers at {record['endpoint']}."
         if ok and record
-        else (
-            "The lab does not answer (see .lab/logs/daemon.log); `python -m lab down` clears it."
-        )
+        else ("The lab does not answer (see .lab/logs/daemon.log); `python -m lab down` clears it.")
     )
     return ok, "\n".join([head, *lines])
 

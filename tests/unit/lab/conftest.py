@@ -57,6 +57,8 @@ def helm(plane: ControlPlane, tmp_path: Path) -> Callable[..., str]:
     def call(*arguments: str) -> str:
         env = {
             "PATH": os.environ["PATH"],
+            # Without a home helm keeps its discovery cache in the current folder.
+            "HOME": str(tmp_path),
             "KUBECONFIG": str(plane.kubeconfig),
             **{f"HELM_{kind}_HOME": str(tmp_path / "helm") for kind in ("CACHE", "CONFIG", "DATA")},
         }
