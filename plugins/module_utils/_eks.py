@@ -295,7 +295,7 @@ class Engine:
         self._wait(
             name,
             lambda raw: raw is None,
-            failed=lambda raw: self._wreck(name, raw),
+            failed=lambda raw: self._wreck(name, raw) if status(raw) == "DELETE_FAILED" else None,
             what="deletion of " + self.title(name),
         )
 
