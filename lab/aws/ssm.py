@@ -16,7 +16,7 @@ from moto.ssm.exceptions import SSMException
 from moto.ssm.models import ssm_backends
 
 from lab import nvml
-from lab.aws import Context, ServiceError, patches
+from lab.aws import Context, ServiceError
 from lab.aws import ssm_views as views
 from lab.aws.imds import MetadataServer
 from lab.aws.ssm_commands import Command, Dispatcher, Invocation, Settings
@@ -177,8 +177,6 @@ _service_lock = threading.Lock()
 def configure(state_dir: Path, library: Path, settings: Settings | None = None) -> RunCommand:
     """Make the one service of this process; the daemon calls it before it serves a request."""
     global _service
-    # Here, because documents and instances are moto's: both must answer as AWS does from the start.
-    patches.apply()
     _service = RunCommand(state_dir, library, settings)
     return _service
 
