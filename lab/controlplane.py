@@ -120,6 +120,9 @@ class ControlPlane:
         self._stopping.set()
         if self._client:
             self._client.close()
+        # First the watcher, or it would restart what is ended here.
+        if self._watcher:
+            self._watcher.join(5)
         # Nothing of a deleted cluster is worth saving, so no time goes into a graceful end.
         for record in read_records(self.state_dir):
             end(record)
@@ -127,8 +130,6 @@ class ControlPlane:
             if program.child:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     program.child.wait(5)
-        if self._watcher and self._watcher is not threading.current_thread():
-            self._watcher.join(5)
         shutil.rmtree(self.state_dir, ignore_errors=True)
 
     @property
