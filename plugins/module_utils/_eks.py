@@ -21,12 +21,11 @@ from ansible_collections.gpushare.eks.plugins.module_utils._eks_base import (
     Call,
     Resource,
     View,
-    describe,
     issues,
     status,
     tag_calls,
-    update_errors,
 )
+from ansible_collections.gpushare.eks.plugins.module_utils._eks_waits import Waits
 from ansible_collections.gpushare.eks.plugins.module_utils._errors import (
     Conflict,
     GpushareError,
@@ -34,11 +33,10 @@ from ansible_collections.gpushare.eks.plugins.module_utils._errors import (
     NotFound,
     aws_errors,
 )
-from ansible_collections.gpushare.eks.plugins.module_utils._sync import Outcome, sync
-from ansible_collections.gpushare.eks.plugins.module_utils._wait import wait_for
+from ansible_collections.gpushare.eks.plugins.module_utils._sync import Outcome, merge, sync
 
 
-class Engine:
+class Engine(Waits):
     """Brings objects of one kind in one cluster to their desired state."""
 
     def __init__(
@@ -66,6 +64,8 @@ class Engine:
         # Names whose other tags are nobody's business here: the user gave none for them.
         self.keep_tags = frozenset(keep_tags)
         self.warnings: list[str] = []
+        # What was there before our first write, by name: a failure half-way still tells the change.
+        self._before: dict[str, View] = {}
         self._progress = progress
         self._timing = {"clock": clock, "sleep": sleep}
 
@@ -127,14 +127,32 @@ class Engine:
         return outcomes, errors
 
     def one(self, name: str, state: str, desired: View) -> Outcome:
-        """Bring one object to its state. desired: only the options that the user gave."""
+        """Bring one object to its state. desired: only the options that the user gave.
+
+        An error half-way carries `changed` and `diff` of what was done before it.
+        """
         try:
-            return self._one(name, state, desired)
-        except Conflict as race:
-            # Somebody made or changed it between our look and our call: look again, once.
-            if race.facts.get("code") != "ResourceInUseException" or state != "present":
-                raise
-            return self._one(name, state, desired)
+            try:
+                return self._one(name, state, desired)
+            except Conflict as race:
+                # Somebody made or changed it between our look and our call: look again, once.
+                if race.facts.get("code") != "ResourceInUseException" or state != "present":
+                    raise
+                return self._one(name, state, desired)
+        except GpushareError as error:
+            if name in self._before:
+                error.with_partial(**self._so_far(name))
+            raise
+
+    def _so_far(self, name: str) -> dict[str, Any]:
+        """{"changed", "diff"} by another look; without one the change is told without its end."""
+        before = self._before[name]
+        try:
+            raw = self.read(name)
+        except GpushareError:
+            return {"changed": True}
+        after = self.resource.view(raw) if raw is not None else {}
+        return merge({self.title(name): Outcome(before != after, before, after, raw)})
 
     def _one(self, name: str, state: str, desired: View) -> Outcome:
         shown = self._shown(desired)
@@ -217,6 +235,7 @@ class Engine:
         with aws_errors(self.title(name)):
             method = getattr(self.client, f"create_{self.resource.member}")
             answer = method(**self.identity(name), **self.resource.request(desired))
+        self._before.setdefault(name, {})
         raw = answer[self._answer_member]
         follow_up = self.resource.follow_up(desired)
         self._run(name, raw, follow_up)
@@ -241,6 +260,7 @@ class Engine:
                 target = self.identity(name)
             with aws_errors(self.title(name)):
                 answer = getattr(self.client, call.operation)(**target, **call.params) or {}
+            self._before.setdefault(name, self.resource.view(raw))
             if "update" in answer and (self.wait or number < len(calls)):
                 self._wait_update(name, answer["update"])
 
@@ -251,6 +271,7 @@ class Engine:
                 getattr(self.client, f"delete_{self.resource.member}")(**self.identity(name))
         except NotFound:
             return
+        self._before.setdefault(name, self.resource.view(current))
         if wait and self.resource.has_states:
             self._wait_gone(name)
 
@@ -280,68 +301,6 @@ class Engine:
                 + (f"; accepted: {reason}" if reason else "")
             )
         return replace(outcome, value=value)
-
-    def _wreck(self, name: str, raw: Any) -> str | None:
-        if raw is None:
-            return "it is gone"
-        if status(raw) in BROKEN:
-            return f"it is {status(raw)}: {issues(raw) or 'EKS gives no reason'}"
-        return None
-
-    def _wait_settled(self, name: str) -> Any:
-        return self._wait(name, lambda raw: status(raw) not in BUSY)
-
-    def _wait_gone(self, name: str) -> None:
-        self._wait(
-            name,
-            lambda raw: raw is None,
-            failed=lambda raw: self._wreck(name, raw) if status(raw) == "DELETE_FAILED" else None,
-            what="deletion of " + self.title(name),
-        )
-
-    def _wait_update(self, name: str, update: dict[str, Any]) -> None:
-        """Until an update ends: a failed one leaves the object ACTIVE, only the update tells."""
-        identity = self.identity(name)
-        where = {"name": self.cluster_name, "updateId": update["id"]}
-        if self.resource.scope_param:
-            where[self.resource.name_param] = identity[self.resource.name_param]
-        title = f"{update.get('type', 'update')} of {self.title(name)}"
-
-        def read() -> dict[str, Any]:
-            with aws_errors(title):
-                return self.client.describe_update(**where)["update"]
-
-        wait_for(
-            read,
-            lambda seen: seen["status"] == "Successful",
-            failed=lambda seen: (
-                update_errors(seen) if seen["status"] in ("Failed", "Cancelled") else None
-            ),
-            timeout=self.timeout,
-            what=title,
-            progress=self._progress,
-            describe=lambda seen: seen["status"],
-            **self._timing,
-        )
-
-    def _wait(
-        self,
-        name: str,
-        done: Callable[[Any], bool],
-        *,
-        failed: Callable[[Any], str | None] | None = None,
-        what: str = "",
-    ) -> Any:
-        return wait_for(
-            lambda: self.read(name),
-            done,
-            failed=failed,
-            timeout=self.timeout,
-            what=what or self.title(name),
-            progress=self._progress,
-            describe=describe,
-            **self._timing,
-        )
 
     @property
     def _answer_member(self) -> str:

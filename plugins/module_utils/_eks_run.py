@@ -211,6 +211,10 @@ def _results(
     merged = merge({engine.title(name): outcome for name, outcome in outcomes.items()})
     if not errors:
         return merged
+    for failed in errors.values():
+        # What a failed item had already changed counts, too.
+        merged["changed"] = merged["changed"] or failed.partial.get("changed", False)
+        merged["diff"] += failed.partial.get("diff", [])
     error = next(iter(errors.values()))
     if len(all_items) > 1:
         error = PartialFailure.of(f"{engine.resource.kind}s", dict(errors), len(all_items))

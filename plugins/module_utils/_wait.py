@@ -51,7 +51,11 @@ def wait_for(
         reason = failed(seen) if failed else None
         if reason:
             raise GpushareError(
-                f"{what} failed: {reason}", object=what, cause=reason, last_state=state
+                f"{what} failed: {reason}",
+                object=what,
+                cause=reason,
+                remedy="mend the cause and run again: it goes on from there",
+                last_state=state,
             )
         now = clock()
         if progress and (state != told_state or now - told_at >= _PROGRESS_EVERY):

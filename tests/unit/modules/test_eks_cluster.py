@@ -138,6 +138,26 @@ def test_failed_update_is_an_error_although_the_cluster_is_active(run_module, ek
     result = run_module("eks_cluster", **NEW, version="1.36")
     assert result["failed"]
     assert "EniLimitReached: no" in result["msg"]
+    assert result["error"]["remedy"]
+
+
+def test_what_was_done_before_a_failure_is_told(run_module, eks):
+    raw = existing(eks)
+    eks.update_states = [{"status": "Successful"}, {"status": "Failed"}]
+    original = eks.answer
+
+    def answer(name, params):
+        if name == "update_cluster_config" and "deletionProtection" in params:
+            raw["deletionProtection"] = True
+        return original(name, params)
+
+    eks.answer = answer
+    result = run_module("eks_cluster", **NEW, deletion_protection=True, version="1.36")
+    assert result["failed"]
+    assert result["changed"]
+    assert result["diff"][0]["before"]["deletion_protection"] is False
+    assert result["diff"][0]["after"]["deletion_protection"] is True
+    assert result["diff"][0]["after"]["version"] == "1.35"
 
 
 @pytest.mark.parametrize(
