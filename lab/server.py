@@ -13,6 +13,8 @@ from typing import Any
 os.environ.setdefault("MOTO_IAM_LOAD_MANAGED_POLICIES", "true")
 os.environ.setdefault("MOTO_EC2_ENABLE_INSTANCE_TYPE_VALIDATION", "true")
 os.environ.setdefault("MOTO_ENABLE_AMI_VALIDATION", "true")
+# Five hundred images that nobody here uses; EKS's own come with moto_patches.
+os.environ.setdefault("MOTO_EC2_LOAD_DEFAULT_AMIS", "false")
 
 from moto.iam.models import iam_backends
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
@@ -152,6 +154,8 @@ def _runner_key() -> dict[str, str]:
     if _USER not in iam.users:
         iam.create_user(REGION, _USER)
         iam.attach_user_policy("arn:aws:iam::aws:policy/AdministratorAccess", _USER)
+    # A daemon before this one in the same process left its key; IAM allows two.
+    iam.users[_USER].access_keys.clear()
     key = iam.create_access_key(_USER)
     return {
         "AWS_ACCESS_KEY_ID": key.access_key_id,

@@ -11,11 +11,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-import boto3
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
 from lab.aws import SERVICE_ACCESS_KEY, Context, ServiceError
+from lab.aws.restjson import SESSION
 
 log = logging.getLogger("lab.eks")
 # Seconds that a state lasts; EKS takes 13-16 minutes for a cluster, nobody wants that here.
@@ -144,10 +144,10 @@ class Registry:
         return cluster
 
     def aws(self, service: str, region: str) -> Any:
-        """A boto3 client to this very daemon, with the service's own key."""
+        """A client of this very daemon, with the service's own key."""
         with self.lock:
             if (service, region) not in self._clients:
-                self._clients[service, region] = boto3.session.Session().client(
+                self._clients[service, region] = SESSION.create_client(
                     service,
                     region_name=region,
                     endpoint_url=self.endpoint,

@@ -19,6 +19,8 @@ from botocore.model import OperationModel, Shape
 
 from lab.aws import Context, ServiceError
 
+# One session for the process: it keeps the service models that it has read, which are large.
+SESSION = botocore.session.get_session()
 Handler = Callable[[dict[str, Any], Context], dict[str, Any]]
 _PYTHON_TYPES: dict[str, tuple[type, ...]] = {
     "string": (str,),
@@ -42,9 +44,8 @@ class Router:
     """From method and path to the operation, by the URI templates of a service's model."""
 
     def __init__(self, service: str) -> None:
-        session = botocore.session.get_session()
-        self.model = session.get_service_model(service)
-        loader = session.get_component("data_loader")
+        self.model = SESSION.get_service_model(service)
+        loader = SESSION.get_component("data_loader")
         self.pages = loader.load_service_model(service, "paginators-1")["pagination"]
         self._routes: list[tuple[str, re.Pattern[str], OperationModel]] = []
         for name in self.model.operation_names:

@@ -9,10 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qs, quote, unquote
 
-import botocore.session
 from botocore.exceptions import UnknownServiceError
 
-from lab.aws.restjson import Router, parse_params
+from lab.aws.restjson import SESSION, Router, parse_params
 
 _SCOPE = re.compile(r"Credential=([^/,\s]+)/\d{8}/([^/]+)/([^/]+)/aws4_request")
 _routers: dict[str, Router | None] = {}
@@ -41,7 +40,7 @@ def _router(service: str) -> Router | None:
     with _lock:
         if service not in _routers:
             try:
-                model = botocore.session.get_session().get_service_model(service)
+                model = SESSION.get_service_model(service)
                 rest = model.metadata["protocol"].startswith("rest-")
                 _routers[service] = Router(service) if rest else None
             except UnknownServiceError:

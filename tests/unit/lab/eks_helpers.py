@@ -14,6 +14,8 @@ from typing import Any
 import boto3
 from botocore.config import Config
 
+# One session for all tests: it keeps the service models that it has read.
+SESSION = boto3.session.Session()
 TRUST = json.dumps({"Version": "2012-10-17", "Statement": []})
 
 
@@ -129,7 +131,7 @@ class Lab:
             **more,
         }
         config = Config(retries={"total_max_attempts": 1})
-        return boto3.client(service, endpoint_url=self.daemon.endpoint, config=config, **keys)
+        return SESSION.client(service, endpoint_url=self.daemon.endpoint, config=config, **keys)
 
     def role(self, name: str) -> str:
         return self.iam.create_role(RoleName=name, AssumeRolePolicyDocument=TRUST)["Role"]["Arn"]
@@ -207,15 +209,34 @@ def eventually(condition: Any, limit_s: float = 10) -> None:
 
 @contextlib.contextmanager
 def running_lab(tmp_path: Any) -> Iterator[Lab]:
-    """A daemon over an empty moto, whose clusters have FakePlanes."""
-    from moto.moto_api._internal import moto_api_backend
-
+    """A daemon whose clusters have FakePlanes; `fresh` empties it between two tests."""
     from lab.server import Daemon
 
     daemon = Daemon(tmp_path, factory=FakePlane)
-    moto_api_backend.reset()
     daemon.start()
     try:
         yield Lab(daemon)
     finally:
         daemon.stop()
+
+
+def fresh(lab: Lab) -> Lab:
+    """An empty account: a whole reset of moto would read IAM's managed policies for seconds."""
+    from moto.autoscaling.models import autoscaling_backends
+    from moto.ec2.models import ec2_backends
+    from moto.iam.models import iam_backends
+    from moto.ssm.models import ssm_backends
+
+    from lab.aws import ACCOUNT_ID
+    from lab.aws.eks_state import LATENCIES
+
+    lab.registry.clusters.clear()
+    lab.registry.latencies.update(dict.fromkeys(LATENCIES, 0.05), NodegroupTimeout=20)
+    lab.daemon.front.faults.clear()
+    with lab.daemon.front.moto_lock:
+        for backends in (ec2_backends, autoscaling_backends, ssm_backends):
+            backends[ACCOUNT_ID]["us-east-1"].reset()
+        iam = iam_backends[ACCOUNT_ID]["aws"]
+        iam.roles.clear()
+        iam.instance_profiles.clear()
+    return lab

@@ -6,20 +6,22 @@ import json
 
 import pytest
 from botocore.exceptions import ClientError
-from eks_helpers import eventually, running_lab
-
-from lab.aws.eks_state import LATENCIES
+from eks_helpers import eventually, fresh, running_lab
 
 CLUSTER_ADMIN = "arn:aws:eks::aws:cluster-access-policy/AmazonEKSClusterAdminPolicy"
 VIEW = "arn:aws:eks::aws:cluster-access-policy/AmazonEKSViewPolicy"
 BINDINGS = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/"
 
 
-@pytest.fixture
-def lab(tmp_path):
-    with running_lab(tmp_path) as running:
-        running.registry.latencies.update(dict.fromkeys(LATENCIES, 0.05), NodegroupTimeout=20)
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory):
+    with running_lab(tmp_path_factory.mktemp("lab")) as running:
         yield running
+
+
+@pytest.fixture
+def lab(daemon):
+    return fresh(daemon)
 
 
 def refused(code, call, **arguments):
@@ -102,6 +104,7 @@ def test_a_control_plane_that_does_not_start_makes_a_failed_cluster(lab, monkeyp
 
 def test_updates_merge_and_are_refused_when_they_change_nothing(lab):
     lab.cluster()
+    lab.registry.latencies["UpdateCluster"] = 1.0
     update, of_vpc = lab.eks.update_cluster_config, "resourcesVpcConfig"
     answer = update(name="demo", resourcesVpcConfig={"endpointPrivateAccess": True})
     assert answer["update"]["status"] == "InProgress"
