@@ -171,6 +171,9 @@ class Engine(Waits):
             # In check mode, too: what could not be made is refused there already.
             desired = self.resource.defaults(desired)
             shown = self._shown(desired)
+        if state == "absent" and current is not None:
+            # In check mode, too: a deletion that EKS would refuse is refused there already.
+            self.resource.guard_delete(current)
         outcome = sync(
             state=state,
             current=current,
@@ -265,7 +268,6 @@ class Engine(Waits):
                 self._wait_update(name, answer["update"])
 
     def _delete(self, name: str, current: Any, *, wait: bool) -> None:
-        self.resource.guard_delete(current)
         try:
             with aws_errors(self.title(name)):
                 getattr(self.client, f"delete_{self.resource.member}")(**self.identity(name))

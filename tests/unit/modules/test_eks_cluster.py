@@ -204,9 +204,10 @@ def test_encryption_key_cannot_change(run_module, eks):
     assert eks.writes() == []
 
 
-def test_deletion_protection_is_named(run_module, eks):
+@pytest.mark.parametrize("check", [True, False])
+def test_deletion_protection_is_named(run_module, eks, check):
     existing(eks, deletionProtection=True)
-    result = run_module("eks_cluster", name="demo", state="absent")
+    result = run_module("eks_cluster", check=check, name="demo", state="absent")
     assert result["error"]["type"] == "Conflict"
     assert "deletion_protection: false" in result["msg"]
     assert eks.writes() == []
