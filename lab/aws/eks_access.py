@@ -160,7 +160,8 @@ def bind_waiting(cluster: Cluster) -> None:
 
 def _bind(cluster: Cluster, principal: str, policy: str, namespace: str) -> bool:
     """Whether the binding is there: not yet, where its namespace is not."""
-    if namespace and not cluster.kubernetes("GET", f"/api/v1/namespaces/{namespace}", ok=(404,)):
+    there = f"/api/v1/namespaces/{namespace}"
+    if namespace and cluster.kubernetes("GET", there, ok=(404,)) is None:
         return False
     kind = "RoleBinding" if namespace else "ClusterRoleBinding"
     where = f"{_RBAC}/namespaces/{namespace}/rolebindings" if namespace else None
