@@ -26,7 +26,7 @@ except ImportError:  # the modules' door reports a missing boto3 itself
 
 DOCUMENT_PREFIX = "gpushare-probe-"
 BATCH = 50  # InstanceIds of one SendCommand, and rows of one page
-FIRST_PAUSE_S, LONGEST_PAUSE_S, GROWTH = 0.2, 5.0, 1.5
+FIRST_PAUSE_S, LONGEST_PAUSE_S, GROWTH = 0.2, 5.0, 1.3
 POLLS_A_SECOND = 5  # AWS publishes no rate; one call a second and more has been throttled
 DELIVERY_S = 30  # the least that SendCommand takes for the delivery to a node
 THROTTLED = {
