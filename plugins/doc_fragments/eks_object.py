@@ -8,8 +8,6 @@ from __future__ import annotations
 class ModuleDocFragment:
     DOCUMENTATION = r"""
 options: {}
-author:
-  - gpushare.eks contributors (@gpushare)
 notes:
   - Errors are typed. A failed module returns RV(ignore:error) with C(type), C(object), C(cause) and
     C(remedy).

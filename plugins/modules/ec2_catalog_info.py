@@ -13,6 +13,8 @@ description:
     vCPUs the account may run of their families.
   - The result has the shape of the collection's own dated catalog and can stand in for it. What a
     pod can use of a GPU's memory (C(usable_mib)) is always from that table, as EC2 does not know.
+author:
+  - gpushare.eks contributors (@gpushare)
 options:
   instance_types:
     description: The instance types. An unknown one is refused by name.

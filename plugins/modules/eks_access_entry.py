@@ -12,6 +12,8 @@ description:
   - Creates, updates and deletes access entries, all of the list side by side, and associates EKS
     access policies with them.
   - Suboptions that are not given are not compared.
+author:
+  - gpushare.eks contributors (@gpushare)
 options:
   entries:
     description: The access entries.

@@ -14,6 +14,8 @@ description:
     UPDATE_FAILED is updated again.
   - An add-on that is DEGRADED is waited for until it is ACTIVE, unless C(accept_degraded) of its
     item says why that will do. coredns and metrics-server, for example, need an untainted node.
+author:
+  - gpushare.eks contributors (@gpushare)
 options:
   addons:
     description: The add-ons.

@@ -14,6 +14,8 @@ description:
   - A node group that is CREATING, UPDATING or DELETING is waited for and then compared. One that is
     CREATE_FAILED or DELETE_FAILED is deleted and made again; a warning says so.
   - Suboptions that are not given are not compared.
+author:
+  - gpushare.eks contributors (@gpushare)
 options:
   nodegroups:
     description: The node groups.
