@@ -14,6 +14,7 @@ from lab.aws.eks_clusters import Clusters
 from lab.aws.eks_nodegroups import Nodegroups
 from lab.aws.eks_rolling import Rolling
 from lab.aws.eks_state import Cluster, Factory, Registry, arn
+from lab.aws.eks_updates import ClusterUpdates
 from lab.aws.restjson import Handler, RestJson
 
 
@@ -166,15 +167,16 @@ class Eks:
     def _handlers(self) -> dict[str, Handler]:
         clusters, addons = Clusters(self.registry), Addons(self.registry)
         access, shared = AccessEntries(self.registry), Shared(self.registry)
+        changes = ClusterUpdates(self.registry, clusters)
         groups, rolling = self.nodegroups, Rolling(self.registry, self.nodegroups)
         return {
             "CreateCluster": clusters.create,
             "DescribeCluster": clusters.describe,
             "ListClusters": clusters.list,
             "DeleteCluster": clusters.delete,
-            "UpdateClusterConfig": clusters.update_config,
-            "UpdateClusterVersion": clusters.update_version,
-            "AssociateEncryptionConfig": clusters.associate_encryption,
+            "UpdateClusterConfig": changes.update_config,
+            "UpdateClusterVersion": changes.update_version,
+            "AssociateEncryptionConfig": changes.associate_encryption,
             "DescribeClusterVersions": clusters.versions,
             "CreateNodegroup": groups.create,
             "DescribeNodegroup": groups.describe,

@@ -3,125 +3,14 @@
 from __future__ import annotations
 
 import copy
-import json
 import time
 import uuid
 from typing import Any
 
 from lab.aws import Context, ServiceError
+from lab.aws.addons import ADDONS, MARK, configuration, versions, workload, workloads
 from lab.aws.eks_clusters import VERSIONS
 from lab.aws.eks_state import Cluster, Registry, arn, require_free, spawn
-
-# name -> (series of versions by Kubernetes minor, newest first; DaemonSet; Deployment, replicas).
-# The numbers are plausible, the form is EKS's: v<semver>-eksbuild.<n>.
-_ADDONS: dict[str, dict[str, Any]] = {
-    "vpc-cni": {"versions": ["v1.20.4", "v1.20.3"], "daemon": "aws-node"},
-    "kube-proxy": {"versions": ["v{minor}.3", "v{minor}.1"], "daemon": "kube-proxy"},
-    "coredns": {"versions": ["v1.12.4", "v1.12.3"], "deployment": "coredns"},
-    "eks-pod-identity-agent": {
-        "versions": ["v1.3.9", "v1.3.8"],
-        "daemon": "eks-pod-identity-agent",
-    },
-    "metrics-server": {"versions": ["v0.8.0", "v0.7.2"], "deployment": "metrics-server"},
-    "aws-ebs-csi-driver": {
-        "versions": ["v1.50.1", "v1.49.2"],
-        "daemon": "ebs-csi-node",
-        "deployment": "ebs-csi-controller",
-    },
-}
-_REPLICAS = 2
-# What a configuration may say: a part of the real schemas, the one the lab can carry out.
-_SCHEMA = {
-    "replicaCount": int,
-    "tolerations": list,
-    "nodeSelector": dict,
-    "affinity": dict,
-    "resources": dict,
-    "env": dict,
-    "controller": dict,
-    "node": dict,
-    "autoScaling": dict,
-    "podAnnotations": dict,
-    "podLabels": dict,
-    "enableNetworkPolicy": str,
-    "init": dict,
-    "agent": dict,
-}
-_MARK = "eks.amazonaws.com/component"
-
-
-def versions(name: str, minor: str) -> list[str]:
-    """The add-on's versions for a Kubernetes minor, newest first; the first is the default."""
-    return [text.format(minor=minor) + "-eksbuild.1" for text in _ADDONS[name]["versions"]]
-
-
-def _configuration(text: str | None) -> dict[str, Any]:
-    if not text:
-        return {}
-    try:
-        values = json.loads(text)
-    except ValueError:
-        values = None
-    if not isinstance(values, dict):
-        raise ServiceError(
-            "InvalidParameterException", "ConfigurationValue provided in request is not valid JSON"
-        )
-    for key, value in values.items():
-        if key not in _SCHEMA:
-            raise ServiceError(
-                "InvalidParameterException",
-                "ConfigurationValue provided in request is not supported: Json schema validation"
-                f" failed with error: [$.{key}: is not defined in the schema]",
-            )
-        if not isinstance(value, _SCHEMA[key]):
-            raise ServiceError(
-                "InvalidParameterException",
-                "ConfigurationValue provided in request is not supported: Json schema validation"
-                f" failed with error: [$.{key}: {_SCHEMA[key].__name__} expected]",
-            )
-    return values
-
-
-def _workload(kind: str, name: str, addon: str, version: str, values: dict) -> dict[str, Any]:
-    labels = {"k8s-app": name, "app.kubernetes.io/managed-by": "eks"}
-    daemon = kind == "DaemonSet"
-    # A daemon tolerates every taint; coredns and friends want an untainted node.
-    tolerations = [{"operator": "Exists"}] if daemon else []
-    image = f"602401143452.dkr.ecr.amazonaws.com/eks/{addon}:{version}"
-    container: dict[str, Any] = {
-        "name": name,
-        "image": image,
-        "resources": values.get("resources") or {"requests": {"cpu": "25m", "memory": "32Mi"}},
-    }
-    if daemon and values.get("env"):
-        container["env"] = [{"name": k, "value": str(v)} for k, v in values["env"].items()]
-    pod: dict[str, Any] = {
-        "containers": [container],
-        "tolerations": tolerations + list(values.get("tolerations") or []),
-        "nodeSelector": values.get("nodeSelector") or {},
-    }
-    spec: dict[str, Any] = {
-        "selector": {"matchLabels": {"k8s-app": name}},
-        "template": {"metadata": {"labels": labels}, "spec": pod},
-    }
-    if not daemon:
-        spec["replicas"] = values.get("replicaCount", _REPLICAS)
-    return {
-        "apiVersion": "apps/v1",
-        "kind": kind,
-        "metadata": {
-            "name": name,
-            "namespace": "kube-system",
-            "labels": {**labels, _MARK: addon},
-        },
-        "spec": spec,
-    }
-
-
-def _workloads(addon: str) -> list[tuple[str, str]]:
-    known = _ADDONS[addon]
-    pairs = [("DaemonSet", known.get("daemon")), ("Deployment", known.get("deployment"))]
-    return [(kind, name) for kind, name in pairs if name]
 
 
 def _path(kind: str, name: str = "") -> str:
@@ -161,7 +50,7 @@ class Addons:
         return cluster, stored
 
     def _check(self, name: str, version: str | None, minor: str) -> str:
-        if name not in _ADDONS:
+        if name not in ADDONS:
             raise ServiceError(
                 "InvalidParameterException", f"Addon {name} specified is not supported"
             )
@@ -177,7 +66,7 @@ class Addons:
         cluster = self.registry.find_active(params["clusterName"], context)
         name = params["addonName"]
         version = self._check(name, params.get("addonVersion"), cluster.record["version"])
-        _configuration(params.get("configurationValues"))
+        configuration(params.get("configurationValues"))
         record = {
             "addonName": name,
             "clusterName": cluster.name,
@@ -215,10 +104,10 @@ class Addons:
             record["health"] = {"issues": [{"code": code, "message": error.message}]}
 
     def _apply(self, cluster: Cluster, record: dict[str, Any], conflicts: str) -> None:
-        values = _configuration(record["configurationValues"])
-        for kind, name in _workloads(record["addonName"]):
+        values = configuration(record["configurationValues"])
+        for kind, name in workloads(record["addonName"]):
             there = cluster.kubernetes("GET", _path(kind, name), ok=(404,))
-            foreign = there and _MARK not in there["metadata"].get("labels", {})
+            foreign = there and MARK not in there["metadata"].get("labels", {})
             if foreign and conflicts not in ("OVERWRITE",):
                 raise ServiceError(
                     "InvalidRequestException",
@@ -228,7 +117,7 @@ class Addons:
             merged = {**values, **part} if isinstance(part, dict) else values
             cluster.apply(
                 _path(kind),
-                _workload(kind, name, record["addonName"], record["addonVersion"], merged),
+                workload(kind, name, record["addonName"], record["addonVersion"], merged),
             )
 
     def _refresh(self, cluster: Cluster, record: dict[str, Any]) -> None:
@@ -238,7 +127,7 @@ class Addons:
         if cluster.control_plane is None or record["status"] == "UPDATING":
             return
         problems = []
-        for kind, name in _workloads(record["addonName"]):
+        for kind, name in workloads(record["addonName"]):
             there = cluster.kubernetes("GET", _path(kind, name), ok=(404,))
             problems.append(_missing({"kind": kind, **there}) if there else f"{name} is not there")
         text = "; ".join(problem for problem in problems if problem)
@@ -268,7 +157,7 @@ class Addons:
             params.get("addonVersion") or record["addonVersion"],
             cluster.record["version"],
         )
-        _configuration(params.get("configurationValues"))
+        configuration(params.get("configurationValues"))
 
         def work() -> None:
             record["addonVersion"] = version
@@ -296,7 +185,7 @@ class Addons:
         def go() -> None:
             self.registry.pause("DeleteAddon")
             if not params.get("preserve"):
-                for kind, name in _workloads(record["addonName"]):
+                for kind, name in workloads(record["addonName"]):
                     cluster.kubernetes(
                         "DELETE",
                         _path(kind, name),
@@ -312,7 +201,7 @@ class Addons:
         wanted = params.get("addonName")
         minors = [v for v in VERSIONS if v == params.get("kubernetesVersion", v)]
         rows = []
-        for name in sorted(_ADDONS):
+        for name in sorted(ADDONS):
             if wanted not in (None, name):
                 continue
             compatible: dict[str, list[dict[str, Any]]] = {}

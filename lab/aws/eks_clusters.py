@@ -27,20 +27,14 @@ from lab.aws.eks_state import (
 VERSIONS = ("1.34", "1.35", "1.36")
 DEFAULT_VERSION = "1.36"
 _LOG_TYPES = ("api", "audit", "authenticator", "controllerManager", "scheduler")
-# Members of UpdateClusterConfig that are taken over as they are, and the kind of their update.
-_PLAIN_UPDATES = {
-    "deletionProtection": "DeletionProtectionUpdate",
-    "upgradePolicy": "UpgradePolicyUpdate",
-    "zonalShiftConfig": "ZonalShiftConfigUpdate",
-}
 
 
-def _invalid(message: str, name: str = "") -> ServiceError:
+def invalid(message: str, name: str = "") -> ServiceError:
     fields = {"clusterName": name} if name else {}
     return ServiceError("InvalidParameterException", message, **fields)
 
 
-def _logging(wanted: dict[str, Any] | None, old: dict[str, Any] | None = None) -> dict[str, Any]:
+def log_setup(wanted: dict[str, Any] | None, old: dict[str, Any] | None = None) -> dict[str, Any]:
     """All five types, each in exactly one of the two lists, as EKS answers it."""
     enabled = {
         kind
@@ -64,31 +58,31 @@ class Clusters:
     def __init__(self, registry: Registry) -> None:
         self.registry = registry
 
-    def _network(self, config: dict[str, Any], context: Context) -> str:
+    def network_of(self, config: dict[str, Any], context: Context) -> str:
         """The VPC of subnets and security groups, once they are found fit for a cluster."""
         ec2 = self.registry.aws("ec2", context.region)
         subnets = checked(ec2.describe_subnets, SubnetIds=config["subnetIds"])["Subnets"]
         if len({subnet["AvailabilityZone"] for subnet in subnets}) < 2:
-            raise _invalid("Subnets specified must be in at least two different AZs")
+            raise invalid("Subnets specified must be in at least two different AZs")
         vpcs = {subnet["VpcId"] for subnet in subnets}
         if groups := config.get("securityGroupIds"):
             found = checked(ec2.describe_security_groups, GroupIds=groups)["SecurityGroups"]
             vpcs |= {group["VpcId"] for group in found}
         if len(vpcs) != 1:
-            raise _invalid("Subnets and security groups must belong to the same VPC")
+            raise invalid("Subnets and security groups must belong to the same VPC")
         return str(vpcs.pop())
 
     def create(self, params: dict[str, Any], context: Context) -> dict[str, Any]:
         name, given = params["name"], params["resourcesVpcConfig"]
         if not re.fullmatch(r"[0-9A-Za-z][A-Za-z0-9_-]*", name):
-            raise _invalid(f"{name!r} is no name of a cluster")
+            raise invalid(f"{name!r} is no name of a cluster")
         version = params.get("version", DEFAULT_VERSION)
         if version not in VERSIONS:
-            raise _invalid(f"unsupported Kubernetes version {version}; supported: {VERSIONS}", name)
+            raise invalid(f"unsupported Kubernetes version {version}; supported: {VERSIONS}", name)
         if len(given.get("subnetIds") or []) < 2:
-            raise _invalid("Subnets specified must be in at least two different AZs", name)
+            raise invalid("Subnets specified must be in at least two different AZs", name)
         require_role(self.registry, params["roleArn"], context.region)
-        vpc_id = self._network(given, context)
+        vpc_id = self.network_of(given, context)
         vpc = {
             "subnetIds": given["subnetIds"],
             "securityGroupIds": given.get("securityGroupIds", []),
@@ -98,7 +92,7 @@ class Clusters:
             "endpointPrivateAccess": given.get("endpointPrivateAccess", False),
             "publicAccessCidrs": given.get("publicAccessCidrs") or ["0.0.0.0/0"],
         }
-        _check_access(vpc)
+        check_access(vpc)
         settings = params.get("accessConfig", {})
         network = params.get("kubernetesNetworkConfig", {})
         record = {
@@ -112,7 +106,7 @@ class Clusters:
                 "serviceIpv4Cidr": network.get("serviceIpv4Cidr", "10.100.0.0/16"),
                 "ipFamily": network.get("ipFamily", "ipv4"),
             },
-            "logging": _logging(params.get("logging")),
+            "logging": log_setup(params.get("logging")),
             "status": "CREATING",
             "certificateAuthority": {},
             "platformVersion": "eks.1",
@@ -240,93 +234,6 @@ class Clusters:
             self.registry.clusters.pop(cluster.name, None)
         self.registry.changed()
 
-    def update_config(self, params: dict[str, Any], context: Context) -> dict[str, Any]:
-        cluster = self.registry.find(params["name"], context)
-        record = cluster.record
-        changes = {k: v for k, v in params.items() if k not in ("name", "clientRequestToken")}
-        if len(changes) != 1:
-            raise _invalid("Only one type of update can be allowed.", cluster.name)
-        require_free(record, f"Cluster {cluster.name}")
-        key, wanted = next(iter(changes.items()))
-        if key == "resourcesVpcConfig":
-            kind, target = self._vpc_update(record, wanted, context)
-            key = "resourcesVpcConfig"
-        elif key == "logging":
-            kind, target = "LoggingUpdate", _logging(wanted, record["logging"])
-        elif key == "accessConfig":
-            kind, target = "AccessConfigUpdate", {**record["accessConfig"], **wanted}
-            if (
-                record["accessConfig"]["authenticationMode"]
-                == "API"
-                != wanted.get("authenticationMode")
-            ):
-                raise _invalid("authenticationMode API cannot be changed back", cluster.name)
-        elif key in _PLAIN_UPDATES:
-            kind, target = _PLAIN_UPDATES[key], wanted
-        else:
-            raise _invalid(f"the lab does not update {key}", cluster.name)
-        if record.get(key) == target:
-            raise _invalid(f"Cluster is already at the desired configuration: {key}", cluster.name)
-
-        def work() -> None:
-            record[key] = target
-
-        names = {"DeletionProtection": wanted} if key == "deletionProtection" else {}
-        return self.registry.start_update(cluster, record, kind, names, work)
-
-    def _vpc_update(
-        self, record: dict[str, Any], wanted: dict[str, Any], context: Context
-    ) -> tuple[str, dict[str, Any]]:
-        """AWS changes subnets and groups, or the endpoint's access, but not both in one call."""
-        target = {**record["resourcesVpcConfig"], **wanted}
-        network = {"subnetIds", "securityGroupIds"} & set(wanted)
-        if network and set(wanted) - network:
-            raise _invalid("Only one type of update can be allowed.", record["name"])
-        if network:
-            if self._network(target, context) != target["vpcId"]:
-                raise _invalid("Subnets must stay in the cluster's VPC", record["name"])
-            return "VpcConfigUpdate", target
-        _check_access(target)
-        return "EndpointAccessUpdate", target
-
-    def update_version(self, params: dict[str, Any], context: Context) -> dict[str, Any]:
-        cluster = self.registry.find(params["name"], context)
-        record, wanted = cluster.record, params.get("version", "")
-        require_free(record, f"Cluster {cluster.name}")
-        if wanted not in VERSIONS:
-            raise _invalid(f"unsupported Kubernetes version {wanted}", cluster.name)
-        step = VERSIONS.index(wanted) - VERSIONS.index(record["version"])
-        if step != 1:
-            raise _invalid(
-                f"Kubernetes version {wanted} cannot follow {record['version']}: one minor version"
-                " at a time, and never back",
-                cluster.name,
-            )
-
-        def work() -> None:
-            upgrade = getattr(cluster.control_plane, "upgrade", None)
-            if upgrade is None:
-                raise ServiceError("ServerException", "this control plane cannot be upgraded")
-            upgrade(wanted)
-            record["version"] = wanted
-
-        return self.registry.start_update(
-            cluster, record, "VersionUpdate", {"Version": wanted}, work
-        )
-
-    def associate_encryption(self, params: dict[str, Any], context: Context) -> dict[str, Any]:
-        cluster = self.registry.find(params["clusterName"], context)
-        require_free(cluster.record, f"Cluster {cluster.name}")
-        if cluster.record.get("encryptionConfig"):
-            raise _invalid("the cluster already has an encryption configuration", cluster.name)
-
-        def work() -> None:
-            cluster.record["encryptionConfig"] = params["encryptionConfig"]
-
-        return self.registry.start_update(
-            cluster, cluster.record, "AssociateEncryptionConfig", {}, work
-        )
-
     def versions(self, params: dict[str, Any], context: Context) -> dict[str, Any]:
         wanted = params.get("clusterVersions") or list(VERSIONS)
         rows = [
@@ -347,6 +254,6 @@ class Clusters:
         return {"clusterVersions": rows}
 
 
-def _check_access(vpc: dict[str, Any]) -> None:
+def check_access(vpc: dict[str, Any]) -> None:
     if not (vpc["endpointPublicAccess"] or vpc["endpointPrivateAccess"]):
-        raise _invalid("Private and public endpoint access cannot be false")
+        raise invalid("Private and public endpoint access cannot be false")
