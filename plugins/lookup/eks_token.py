@@ -8,7 +8,8 @@ name: eks_token
 version_added: 0.1.0
 short_description: A fresh bearer token for the API server of an EKS cluster
 description:
-  - Mints the token that C(aws eks get-token) would give, from a presigned STS call. No call is made.
+  - Mints the token that C(aws eks get-token) would give, from a presigned STS call, without making
+    the call.
   - The API server takes it for 15 minutes. Used in C(module_defaults), it is minted anew for each
     task, so that a long play never runs out.
 author:

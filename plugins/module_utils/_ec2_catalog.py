@@ -121,7 +121,7 @@ def offerings(ec2: Any, names: list[str], zones: Iterable[str] | None) -> dict[s
 
 
 def quotas(service: Any, names: list[str]) -> dict[str, dict[str, Any]]:
-    """{code: {"name", "vcpus", "capacity_type", "instance_types"}} for the families of the types."""
+    """{code: {"name", "vcpus", "capacity_type", "instance_types"}} of the types' families."""
     found: dict[str, dict[str, Any]] = {}
     for name in names:
         family = _FAMILIES.get(_letters(name))
