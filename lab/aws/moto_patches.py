@@ -1,7 +1,8 @@
 """moto's EC2 and SSM where they do not answer as AWS does; applied before the first request.
 
 - the EKS-optimized images exist, and their public parameters name them;
-- tags of NAT gateways and Elastic IPs are found by their resource type.
+- tags of NAT gateways and Elastic IPs are found by their resource type;
+- launch templates: see template_patches.
 
 What the roles meet beyond these stands in patches.py.
 """
@@ -16,6 +17,7 @@ from moto.ec2.models.amis import Ami
 from moto.ec2.utils import EC2_PREFIX_TO_RESOURCE
 from moto.ssm.models import Parameter, ParameterDict
 
+from lab.aws import template_patches
 from lab.aws.eks_clusters import VERSIONS
 
 _EKS_IMAGES = "/aws/service/eks/optimized-ami"
@@ -89,3 +91,4 @@ def apply() -> None:
     ParameterDict._check_loading_status = _check_loading
     EC2_PREFIX_TO_RESOURCE["nat"] = "natgateway"
     EC2_PREFIX_TO_RESOURCE["eipalloc"] = "elastic-ip"
+    template_patches.apply()

@@ -197,3 +197,28 @@ def test_a_group_that_another_group_names_stays(client):
     assert code(ec2.delete_security_group, GroupId=first) == "DependencyViolation"
     ec2.delete_security_group(GroupId=second)
     ec2.delete_security_group(GroupId=first)
+
+
+def test_versions_of_a_launch_template_go_but_the_default(client):
+    ec2 = client("ec2")
+    made = ec2.create_launch_template(
+        LaunchTemplateName="versions", LaunchTemplateData={"InstanceType": "m6i.large"}
+    )["LaunchTemplate"]
+    template = made["LaunchTemplateId"]
+    for _ in range(2):
+        ec2.create_launch_template_version(
+            LaunchTemplateId=template, LaunchTemplateData={"InstanceType": "m6i.xlarge"}
+        )
+    answer = ec2.delete_launch_template_versions(LaunchTemplateId=template, Versions=["1", "3"])
+    gone = answer["SuccessfullyDeletedLaunchTemplateVersions"]
+    kept = answer["UnsuccessfullyDeletedLaunchTemplateVersions"]
+    assert [v["VersionNumber"] for v in gone] == [3]
+    assert [v["VersionNumber"] for v in kept] == [1]
+    again = ec2.create_launch_template_version(
+        LaunchTemplateId=template, LaunchTemplateData={"InstanceType": "m6i.xlarge"}
+    )["LaunchTemplateVersion"]
+    assert again["VersionNumber"] == 4
+    ec2.create_tags(Resources=[template], Tags=[{"Key": "late", "Value": "yes"}])
+    (seen,) = ec2.describe_launch_templates(LaunchTemplateIds=[template])["LaunchTemplates"]
+    assert {"Key": "late", "Value": "yes"} in seen["Tags"]
+    assert (seen["DefaultVersionNumber"], seen["LatestVersionNumber"]) == (1, 4)
