@@ -32,7 +32,8 @@ def _ec2(session: boto3.Session) -> dict[str, dict[str, str]]:
     found = {}
     for kind, (operation, key, identity) in reads.items():
         for item in getattr(ec2, operation)()[key]:
-            found[f"{kind} {item[identity]}"] = _tags(item)
+            if item.get("State") not in {"deleted", "deleting"}:
+                found[f"{kind} {item[identity]}"] = _tags(item)
     for item in ec2.describe_nat_gateways()["NatGateways"]:
         if item["State"] not in {"deleted", "deleting"}:
             found[f"nat gateway {item['NatGatewayId']}"] = _tags(item)
