@@ -222,3 +222,12 @@ def test_versions_of_a_launch_template_go_but_the_default(client):
     (seen,) = ec2.describe_launch_templates(LaunchTemplateIds=[template])["LaunchTemplates"]
     assert {"Key": "late", "Value": "yes"} in seen["Tags"]
     assert (seen["DefaultVersionNumber"], seen["LatestVersionNumber"]) == (1, 4)
+
+
+def test_a_key_pending_deletion_is_kept_by_its_arn(client):
+    kms = client("kms")
+    key = kms.create_key()["KeyMetadata"]
+    kms.schedule_key_deletion(KeyId=key["KeyId"], PendingWindowInDays=7)
+    kms.cancel_key_deletion(KeyId=key["Arn"])
+    state = kms.describe_key(KeyId=key["KeyId"])["KeyMetadata"]["KeyState"]
+    assert state == "Disabled"
