@@ -170,9 +170,17 @@ def translate(error: BaseException, service_object: str) -> GpushareError:
     name = type(error).__name__
     if botocore_errors and isinstance(error, botocore_errors.ClientError):
         return _from_answer(error, service_object)
-    if name in {"NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError",
-                "TokenRetrievalError", "UnauthorizedSSOTokenError", "SSOTokenLoadError",
-                "ProfileNotFound", "NoAuthTokenError", "InvalidConfigError"}:
+    if name in {
+        "NoCredentialsError",
+        "PartialCredentialsError",
+        "CredentialRetrievalError",
+        "TokenRetrievalError",
+        "UnauthorizedSSOTokenError",
+        "SSOTokenLoadError",
+        "ProfileNotFound",
+        "NoAuthTokenError",
+        "InvalidConfigError",
+    }:
         return NoCredentials(
             f"No usable AWS credentials for {service_object}",
             object=service_object,
@@ -206,7 +214,9 @@ def translate(error: BaseException, service_object: str) -> GpushareError:
             "AWS_ENDPOINT_URL; for the lab run `make lab`",
         )
     return GpushareError(
-        f"{service_object}: {text}", object=service_object, cause=f"{name}: {text}",
+        f"{service_object}: {text}",
+        object=service_object,
+        cause=f"{name}: {text}",
         remedy="run again; if it stays, report it with the whole message",
     )
 

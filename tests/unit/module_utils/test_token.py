@@ -44,7 +44,9 @@ def url_of(token: str) -> str:
 
 
 @pytest.mark.parametrize("session_token", [None, "a+session/token=="])
-@pytest.mark.parametrize("endpoint", ["https://sts.eu-west-1.amazonaws.com", "http://127.0.0.1:5001"])
+@pytest.mark.parametrize(
+    "endpoint", ["https://sts.eu-west-1.amazonaws.com", "http://127.0.0.1:5001"]
+)
 def test_signature_equals_botocores(monkeypatch, endpoint, session_token):
     moment = datetime.datetime.fromtimestamp(NOW, tz=datetime.UTC)
     monkeypatch.setattr("botocore.auth.get_current_datetime", lambda *a, **k: moment)

@@ -12,8 +12,7 @@ EDIT = "arn:aws:eks::aws:cluster-access-policy/AmazonEKSEditPolicy"
 
 def existing(eks, *policies, **more):
     eks.policies[ROLE] = [
-        {"policyArn": arn, "accessScope": {"type": "cluster", "namespaces": []}}
-        for arn in policies
+        {"policyArn": arn, "accessScope": {"type": "cluster", "namespaces": []}} for arn in policies
     ]
     return eks.add("access_entry", ROLE, **{"type": "STANDARD", "tags": dict(OURS), **more})
 

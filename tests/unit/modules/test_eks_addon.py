@@ -59,9 +59,7 @@ def test_omitted_version_keeps_what_fits_and_leaves_what_does_not(run_module, cl
 
 @pytest.mark.parametrize("check", [True, False])
 @pytest.mark.parametrize("there", [True, False])
-def test_version_that_does_not_fit_is_refused_with_those_that_do(
-    run_module, cluster, check, there
-):
+def test_version_that_does_not_fit_is_refused_with_those_that_do(run_module, cluster, check, there):
     if there:
         existing(cluster)
     result = call(run_module, {"name": "coredns", "version": "v7"}, check=check)

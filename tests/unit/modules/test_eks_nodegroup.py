@@ -37,9 +37,7 @@ def existing(eks, name="shared", **more):
             "amiType": "CUSTOM",
             "scalingConfig": {"minSize": 0, "maxSize": 4, "desiredSize": 3},
             "labels": {"gpushare.eks/pool": "shared"},
-            "taints": [
-                {"key": "gpushare.eks/shared", "value": "shared", "effect": "NO_SCHEDULE"}
-            ],
+            "taints": [{"key": "gpushare.eks/shared", "value": "shared", "effect": "NO_SCHEDULE"}],
             "tags": dict(OURS),
             "resources": {"autoScalingGroups": [{"name": f"asg-{name}"}]},
             **more,
