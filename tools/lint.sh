@@ -4,6 +4,8 @@ set -eu
 cd "$(dirname "$0")/.."
 PATH="$PWD/.venv/bin:$PATH"
 export PATH
+# The lab's inventory refuses to parse where no lab is; a syntax check asks no inventory.
+export ANSIBLE_INVENTORY=localhost,
 say() { printf 'lint: %s\n' "$*"; }
 say ruff
 ruff check .
