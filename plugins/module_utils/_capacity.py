@@ -230,7 +230,7 @@ def _probe(name: str, reading: Mapping[str, Any] | None) -> Mapping[str, Any]:
             error = reading.get("error")
             error = error if isinstance(error, Mapping) else {"type": error}
             cause = error.get("message") or error.get("type") or reading["outcome"]
-            raise Refusal("NO_READING", f"{name}: not read: {cause}")
+            raise Refusal("NO_READING", f"{name}: not read ({reading['outcome']}): {cause}")
         reading = reading.get("reading")
     if not isinstance(reading, Mapping):
         raise Refusal("NO_READING", f"{name}: there is no reading of its GPU")

@@ -46,9 +46,9 @@ def lab() -> None:
 def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
     """site.yml: in check mode without us in the account, killed at two random tasks, whole."""
     tmp: Path = tmp_path_factory.mktemp("site")
-    before = aws_state.objects()
+    before = aws_state.objects(CLUSTER)
     check = playbook.run("site.yml", "--check", "--diff", extra_vars=VARS)
-    assert aws_state.objects() == before, "check mode changed the account"
+    assert aws_state.objects(CLUSTER) == before, "check mode changed the account"
     seed = int(os.environ.get("GPUSHARE_SEED", random.SystemRandom().randrange(10**6)))
     print(f"kill points by GPUSHARE_SEED={seed}")
     points = sorted(random.Random(seed).sample(range(8, check.output.count("TASK [")), 2))

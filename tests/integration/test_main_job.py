@@ -27,7 +27,7 @@ def test_a_killed_run_heals(built: Built) -> None:
 
 
 def test_healing_left_no_duplicates(built: Built) -> None:
-    new = {k: v for k, v in aws_state.objects().items() if k not in built.before}
+    new = {k: v for k, v in aws_state.objects(built.name).items() if k not in built.before}
     names = [
         (k.split(" ")[0], v["Name"], v.get("aws:autoscaling:groupName"))
         for k, v in new.items()
@@ -109,7 +109,7 @@ def test_destroy_wants_the_name_said(built: Built) -> None:
 def test_destroy_leaves_nothing(built: Built) -> None:
     gone = playbook.run("playbooks/destroy.yml", extra_vars={**VARS, "confirm_destroy": built.name})
     assert gone.rc == 0, gone
-    left = {k: v for k, v in aws_state.objects().items() if k not in built.before}
+    left = {k: v for k, v in aws_state.objects(built.name).items() if k not in built.before}
     assert left == {}
     states = set(aws_state.keys(built.name).values())
     assert states == {"PendingDeletion"}
