@@ -22,6 +22,7 @@ try:
 except ImportError:  # the modules' door reports a missing boto3 itself
     ClientError = Exception
 
+USER_TAG = f"{CLUSTER_TAG}/"  # and the cluster's name: one document serves several clusters
 LIMIT_BYTES = 65536  # AWS Systems Manager quotas: document size
 
 
@@ -82,17 +83,14 @@ class Documents:
     ) -> Outcome:
         """Bring the document to `desired`, or away. cluster: whose run this is, "" for nobody's.
 
-        One document serves all clusters of a region, and belongs to the one that made it: others
-        neither take its ownership tag nor delete it.
+        One document serves all clusters of a region; each has a tag of its own on it, and the last
+        one takes the document away.
         """
         current = self.read(name, desired)
-        owner = (current or {}).get("tags", {}).get(CLUSTER_TAG)
-        foreign = bool(cluster and owner and owner != cluster)
-        if foreign and state == "absent":
-            view = {key: current[key] for key in ("name", "hash", "content", "tags")}
-            return Outcome(False, view, view, current)
-        if desired is not None and foreign:
-            tags = {k: v for k, v in desired["tags"].items() if k != CLUSTER_TAG}
+        if state == "absent" and cluster and current and self._others(current, cluster):
+            return self._leave(name, current, cluster, check_mode)
+        if desired is not None and cluster:
+            tags = {**desired["tags"], USER_TAG + cluster: "used"}
             desired = {**desired, "tags": tags}
 
         def differs(before: dict[str, Any], want: dict[str, Any]) -> dict[str, Any]:
@@ -112,8 +110,30 @@ class Documents:
             update=lambda current, changes: self._update(name, current, changes, desired),
             delete=lambda current: self.delete(name),
             check_mode=check_mode,
-            view=lambda seen: {key: seen[key] for key in ("name", "hash", "content", "tags")},
+            view=_view,
         )
+
+    def release(self, name: str, cluster: str, *, check_mode: bool) -> Outcome:
+        """Take this cluster's tag off the document, and the document away with the last one."""
+        return self.sync(name, None, state="absent", cluster=cluster, check_mode=check_mode)
+
+    @staticmethod
+    def _others(current: dict[str, Any], cluster: str) -> list[str]:
+        """The other clusters that use the document."""
+        users = [key.removeprefix(USER_TAG) for key in current["tags"] if key.startswith(USER_TAG)]
+        return sorted(set(users) - {cluster})
+
+    def _leave(self, name: str, current: dict[str, Any], cluster: str, check_mode: bool) -> Outcome:
+        """Others use it: only this cluster's tag goes."""
+        mine, before = USER_TAG + cluster, _view(current)
+        tags = {key: value for key, value in current["tags"].items() if key != mine}
+        changed = tags != current["tags"]
+        if changed and not check_mode:
+            with aws_errors(f"SSM document {name}"):
+                self._ssm.remove_tags_from_resource(
+                    ResourceType="Document", ResourceId=name, TagKeys=[mine]
+                )
+        return Outcome(changed, before, {**before, "tags": tags}, {**current, "tags": tags})
 
     def _create(self, desired: dict[str, Any]) -> dict[str, Any]:
         with aws_errors(f"SSM document {desired['name']}"):
@@ -180,7 +200,7 @@ class Documents:
                     raise
 
     def older(self, name: str, cluster: str) -> list[str]:
-        """Names of our probe documents, except `name`, that this cluster made."""
+        """Names of our probe documents, except `name`, that this cluster uses."""
         found, token = [], {}
         with aws_errors("SSM documents"):
             while True:
@@ -190,11 +210,15 @@ class Documents:
                 for one in page["DocumentIdentifiers"]:
                     tags = {tag["Key"]: tag["Value"] for tag in one.get("Tags") or []}
                     ours = one["Name"].startswith(DOCUMENT_PREFIX) and one["Name"] != name
-                    if ours and tags.get(CLUSTER_TAG) == cluster:
+                    if ours and USER_TAG + cluster in tags:
                         found.append(one["Name"])
                 if not page.get("NextToken"):
                     return sorted(found)
                 token = {"NextToken": page["NextToken"]}
+
+
+def _view(seen: dict[str, Any]) -> dict[str, Any]:
+    return {key: seen[key] for key in ("name", "hash", "content", "tags")}
 
 
 def _tag_list(tags: dict[str, str]) -> list[dict[str, str]]:

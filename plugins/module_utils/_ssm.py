@@ -164,22 +164,32 @@ def run_on_fleet(
 ) -> Fleet:
     """Run `document` on all nodes; every ID gets an Outcome after at most `timeout` seconds.
 
-    Costs ceil(N/50) sends and as many pages for each poll. Raises NotFound when there is no such
-    document; other errors of AWS pass through for `aws_errors`.
+    Costs ceil(N/50) sends and as many pages for each poll. An instance that SSM does not manage
+    yet is asked for again until the time is up, and is Undeliverable only then. Raises NotFound
+    when there is no such document; other errors of AWS pass through for `aws_errors`.
     """
     fleet = Fleet()
     call = Calls(client, fleet.calls, clock() + timeout, clock, sleep)
     wanted = list(dict.fromkeys(instance_ids))
     commands: dict[str, set[str]] = {}
+    unknown: list[str] = []  # a young instance registers with SSM minutes after EC2 runs it
     for start in range(0, len(wanted), BATCH):
-        _send(call, document, wanted[start : start + BATCH], comment, fleet, commands)
+        batch = wanted[start : start + BATCH]
+        if not _send(call, document, batch, comment, fleet, commands):
+            unknown += _send_managed(call, document, batch, comment, fleet, commands)
     pause = max(FIRST_PAUSE_S, len(commands) / POLLS_A_SECOND)
-    while any(commands.values()) and clock() < call.deadline:
+    while (unknown or any(commands.values())) and clock() < call.deadline:
         sleep(min(pause * random.uniform(0.8, 1.0), max(0.0, call.deadline - clock())))
         pause = min(pause * GROWTH, max(LONGEST_PAUSE_S, len(commands) / POLLS_A_SECOND))
         for command, open_ids in commands.items():
             if open_ids:
                 _collect(call, command, open_ids, fleet.outcomes)
+        asked, unknown = unknown, []
+        for start in range(0, len(asked), BATCH):
+            batch = asked[start : start + BATCH]
+            unknown += _send_managed(call, document, batch, comment, fleet, commands)
+    message = f"SSM did not manage this instance within {timeout:g} s, or it is not running"
+    fleet.outcomes.update(dict.fromkeys(unknown, Outcome("Undeliverable", message=message)))
     for instance_id in wanted:
         if instance_id not in fleet.outcomes:
             message = f"no answer within {timeout:g} s"
@@ -194,42 +204,56 @@ def _send(
     comment: str,
     fleet: Fleet,
     commands: dict[str, set[str]],
-) -> None:
-    """One send; when SSM refuses the batch for an unknown instance, once more without those."""
-    arguments = {
-        "DocumentName": document,
-        "Comment": comment,
-        "TimeoutSeconds": DELIVERY_S,
-        "MaxConcurrency": "50",
-        "MaxErrors": "100%",  # the default 0 stops the dispatch at the first failure
-    }
-    for attempt in (1, 2):
-        if not batch:
-            return
-        try:
-            answer = call("send_command", InstanceIds=batch, **arguments)
-        except ClientError as error:
-            if code(error) in ("InvalidDocument", "InvalidDocumentVersion"):
-                raise NotFound(
-                    f"SSM document {document} does not exist in this region",
-                    object=f"SSM document {document}",
-                    cause=str(error),
-                    remedy="create it with gpushare.eks.ssm_document, or name another one",
-                ) from error
-            if code(error) in THROTTLED:
-                message = "SSM throttled the send until the time was up"
-                fleet.outcomes.update(dict.fromkeys(batch, Outcome("NoAnswer", message=message)))
-                return
-            if code(error) != "InvalidInstanceId":
-                raise
-            managed = _managed(call, batch) if attempt == 1 else set()
-            for instance_id in set(batch) - managed:
-                message = "SSM does not manage this instance, or it is not running"
-                fleet.outcomes[instance_id] = Outcome("Undeliverable", message=message)
-            batch = [instance_id for instance_id in batch if instance_id in managed]
-        else:
-            commands[answer["Command"]["CommandId"]] = set(batch)
-            return
+) -> bool:
+    """One send; False when SSM refuses the batch for an instance that it does not know."""
+    try:
+        answer = call(
+            "send_command",
+            InstanceIds=batch,
+            DocumentName=document,
+            Comment=comment,
+            TimeoutSeconds=DELIVERY_S,
+            MaxConcurrency="50",
+            MaxErrors="100%",  # the default 0 stops the dispatch at the first failure
+        )
+    except ClientError as error:
+        if code(error) in ("InvalidDocument", "InvalidDocumentVersion"):
+            raise NotFound(
+                f"SSM document {document} does not exist in this region",
+                object=f"SSM document {document}",
+                cause=str(error),
+                remedy="create it with gpushare.eks.ssm_document, or name another one",
+            ) from error
+        if code(error) in THROTTLED:
+            message = "SSM throttled the send until the time was up"
+            fleet.outcomes.update(dict.fromkeys(batch, Outcome("NoAnswer", message=message)))
+            return True
+        if code(error) != "InvalidInstanceId":
+            raise
+        return False
+    commands[answer["Command"]["CommandId"]] = set(batch)
+    return True
+
+
+def _send_managed(
+    call: Calls,
+    document: str,
+    batch: list[str],
+    comment: str,
+    fleet: Fleet,
+    commands: dict[str, set[str]],
+) -> list[str]:
+    """Send to those of the batch that SSM manages by now; the others, to be asked again."""
+    try:
+        managed = _managed(call, batch)
+    except ClientError as error:
+        if code(error) not in THROTTLED:
+            raise
+        return batch
+    ready = [instance_id for instance_id in batch if instance_id in managed]
+    if ready and not _send(call, document, ready, comment, fleet, commands):
+        return batch
+    return [instance_id for instance_id in batch if instance_id not in managed]
 
 
 def _managed(call: Calls, batch: list[str]) -> set[str]:

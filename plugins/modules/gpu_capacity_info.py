@@ -29,7 +29,9 @@ options:
         GPUs.
     type: str
   nodegroups:
-    description: Of O(cluster_name), only these node groups.
+    description:
+      - Of O(cluster_name), only these node groups. C(*) and C(?) are wildcards, as in all filters
+        of C(DescribeInstances), so V(shared-us-east-1*) is a pool's groups of all zones.
     type: list
     elements: str
   filters:
@@ -42,7 +44,9 @@ options:
       - The SSM document. Defaults to the collection's own, see M(gpushare.eks.ssm_document).
     type: str
   timeout:
-    description: Seconds after which an instance without an answer has the outcome V(NoAnswer).
+    description:
+      - Seconds after which an instance without an answer has the outcome V(NoAnswer), and one that
+        SSM still does not manage V(Undeliverable).
     type: int
     default: 90
 attributes:

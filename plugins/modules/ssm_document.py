@@ -14,9 +14,8 @@ description:
   - Without O(name) and O(content) it keeps the collection's own document C(gpushare-probe-<hash8>),
     which reads GPU memory by NVML. Its content is fixed and takes no parameter, so that IAM can
     allow C(ssm:SendCommand) on this document alone.
-  - That document serves all clusters of a region. It belongs to the cluster that made it, by the
-    tag C(gpushare.eks/cluster) in O(tags); runs for other clusters neither take that tag nor
-    delete the document.
+  - That document serves all clusters of a region. Each has a tag C(gpushare.eks/cluster/<name>) on
+    it, see O(cluster). O(state=absent) takes this tag away, and the document with the last one.
 author:
   - gpushare.eks contributors (@gpushare)
 options:
@@ -30,10 +29,15 @@ options:
     description: Tags that the document must have. Other tags stay.
     type: dict
     default: {}
+  cluster:
+    description:
+      - The cluster whose run this is. A document that other clusters use stays when this one goes.
+      - Without it O(state=absent) deletes the document whoever uses it.
+    type: str
   purge:
     description:
-      - Also delete the older probe documents that carry this cluster's C(gpushare.eks/cluster) tag.
-      - Needs that tag in O(tags).
+      - Also give up the older probe documents that this O(cluster) uses, which deletes those that
+        no other cluster uses.
     type: bool
     default: false
   state:
@@ -57,14 +61,12 @@ extends_documentation_fragment:
 EXAMPLES = r"""
 - name: Keep the document that reads GPU memory, and remove its predecessors
   gpushare.eks.ssm_document:
-    tags:
-      gpushare.eks/cluster: demo
+    cluster: demo
     purge: true
 
-- name: Remove it
+- name: Remove it, unless another cluster uses it
   gpushare.eks.ssm_document:
-    tags:
-      gpushare.eks/cluster: demo
+    cluster: demo
     state: absent
 """
 
@@ -104,22 +106,15 @@ from ansible_collections.amazon.aws.plugins.module_utils.modules import AnsibleA
 
 from ansible_collections.gpushare.eks.plugins.module_utils._documents import Documents, wanted
 from ansible_collections.gpushare.eks.plugins.module_utils._errors import InvalidInput, run
-from ansible_collections.gpushare.eks.plugins.module_utils._pool_names import CLUSTER_TAG
 from ansible_collections.gpushare.eks.plugins.module_utils._ssm import probe_document
-from ansible_collections.gpushare.eks.plugins.module_utils._sync import Outcome, merge
+from ansible_collections.gpushare.eks.plugins.module_utils._sync import merge
 
 
 def keep(module: Any) -> dict[str, Any]:
     """One run of the module: the document itself, then its predecessors."""
     params = module.params
     tags = {str(key): str(value) for key, value in params["tags"].items()}
-    cluster = tags.get(CLUSTER_TAG, "")
-    if params["purge"] and not cluster:
-        raise InvalidInput(
-            "purge without a cluster would delete other clusters' documents",
-            field="tags",
-            remedy=f"give tags: {{{CLUSTER_TAG}: <cluster name>}}",
-        )
+    cluster = params["cluster"] or ""
     ours = probe_document()
     bare = params["name"] not in (None, ours["name"]) and params["content"] is None
     if bare and params["state"] == "present":
@@ -135,20 +130,19 @@ def keep(module: Any) -> dict[str, Any]:
         name, desired, state=params["state"], cluster=cluster, check_mode=module.check_mode
     )
     outcomes = {f"SSM document {name}": outcome}
-    older = documents.older(name, cluster) if params["purge"] else []
-    for one in older:
-        before = {"name": one}
-        if not module.check_mode:
-            documents.delete(one)
-        outcomes[f"SSM document {one}"] = Outcome(True, before, {}, None)
+    purged = []
+    for one in documents.older(name, cluster) if params["purge"] else []:
+        released = documents.release(one, cluster, check_mode=module.check_mode)
+        outcomes[f"SSM document {one}"] = released
+        purged += [] if released.after else [one]
     there = outcome.value or {}
     document = {
         "name": name,
         "hash": outcome.after.get("hash", desired["hash"]),
         "version": there.get("version"),
-        "exists": bool(there) and not (params["state"] == "absent" and outcome.changed),
+        "exists": bool(outcome.after) and bool(there),
     }
-    return {**merge(outcomes), "document": document, "purged": older}
+    return {**merge(outcomes), "document": document, "purged": purged}
 
 
 def main() -> None:
@@ -156,11 +150,15 @@ def main() -> None:
         "name": {"type": "str"},
         "content": {"type": "dict"},
         "tags": {"type": "dict", "default": {}},
+        "cluster": {"type": "str"},
         "purge": {"type": "bool", "default": False},
         "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
     }
     module = AnsibleAWSModule(
-        argument_spec=spec, supports_check_mode=True, required_by={"content": "name"}
+        argument_spec=spec,
+        supports_check_mode=True,
+        required_by={"content": "name"},
+        required_if=[("purge", True, ("cluster",))],
     )
     run(module, lambda: keep(module))
 

@@ -31,8 +31,10 @@ class Clock:
 class FakeSsm:
     """SSM with answers by instance; `late` rows appear with the n-th list of their command."""
 
-    def __init__(self, status=None, late=0, unmanaged=(), fail=(), lost=()):
+    def __init__(self, status=None, late=0, unmanaged=(), fail=(), lost=(), registers=None):
+        """registers: with which DescribeInstanceInformation SSM manages the unmanaged ones."""
         self.status, self.late, self.lost = status or {}, late, lost
+        self.registers = registers
         self.unmanaged, self.fail = set(unmanaged), list(fail)
         self.commands, self.lists, self.calls, self.sent = {}, Counter(), Counter(), []
 
@@ -77,6 +79,8 @@ class FakeSsm:
 
     def describe_instance_information(self, Filters, MaxResults, NextToken=None):
         self._begin("describe_instance_information")
+        if self.calls["describe_instance_information"] == self.registers:
+            self.unmanaged = set()
         managed = [one for one in Filters[0]["Values"] if one not in self.unmanaged]
         status = {one: "ConnectionLost" if one in self.lost else "Online" for one in managed}
         rows = [{"InstanceId": one, "PingStatus": status[one]} for one in managed]
@@ -211,25 +215,66 @@ def test_retries_hidden_in_botocore_are_counted():
 def test_unmanaged_instances_are_found_and_do_not_stop_the_rest():
     everybody = ids(120)
     client = FakeSsm(unmanaged=[everybody[7], everybody[60]])
-    fleet, _ = run(client, everybody)
+    fleet, clock = run(client, everybody, timeout=20)
     outcomes = Counter(one.outcome for one in fleet.outcomes.values())
     assert outcomes == {"Success": 118, "Undeliverable": 2}
     assert fleet.outcomes[everybody[7]].error["type"] == "Undeliverable"
+    assert "20 s" in fleet.outcomes[everybody[7]].message
     assert client.calls["send_command"] == 3 + 2
-    assert client.calls["describe_instance_information"] == 2
+    assert 20 <= clock.now < 21
+
+
+@pytest.mark.parametrize("asked", [1, 2, 9])
+def test_an_instance_that_registers_late_is_sent_to_as_soon_as_ssm_manages_it(asked):
+    everybody = ids(60)
+    client = FakeSsm(unmanaged=everybody[50:53], registers=asked)
+    fleet, _ = run(client, everybody)
+    assert {one.outcome for one in fleet.outcomes.values()} == {"Success"}
+    # The first batch, the refused second, and (together or apart) who is managed and who was late.
+    sends = 3 if asked == 1 else 4
+    assert client.calls["send_command"] == sends
+    assert client.calls["describe_instance_information"] == asked
+    assert client.calls["list_command_invocations"] == sends - 1
+    assert fleet.calls == client.calls
+    late = [sent["InstanceIds"] for sent in client.sent][-1]
+    assert late == (everybody[50:53] if asked > 1 else everybody[50:])
+
+
+def test_who_never_registers_costs_a_bounded_number_of_questions():
+    client = FakeSsm(unmanaged=ids(2))
+    fleet, clock = run(client, ids(2), timeout=120)
+    assert {one.outcome for one in fleet.outcomes.values()} == {"Undeliverable"}
+    assert client.calls["send_command"] == 1
+    assert 20 < client.calls["describe_instance_information"] < 50
+    assert 120 <= clock.now < 121
+    assert "list_command_invocations" not in client.calls
+
+
+def test_an_instance_that_is_managed_but_refused_is_tried_again():
+    client = FakeSsm(fail=[("send_command", "InvalidInstanceId")] * 3)
+    fleet, _ = run(client, ids(2))
+    assert {one.outcome for one in fleet.outcomes.values()} == {"Success"}
+    assert client.calls == {
+        "send_command": 4,
+        "describe_instance_information": 3,
+        "list_command_invocations": 1,
+    }
+
+
+def test_throttled_questions_for_the_unmanaged_end_with_the_time():
+    throttled = [("describe_instance_information", "ThrottlingException")] * 1000
+    client = FakeSsm(unmanaged=ids(1), fail=throttled)
+    fleet, clock = run(client, ids(1), timeout=20)
+    assert fleet.outcomes[ids(1)[0]].outcome == "Undeliverable"
+    assert clock.now < 30
 
 
 def test_a_lost_connection_is_undeliverable_when_a_batch_is_refused():
     everybody = ids(3)
     client = FakeSsm(unmanaged=everybody[:1], lost=everybody[1:2])
-    fleet, _ = run(client, everybody)
+    fleet, _ = run(client, everybody, timeout=5)
     got = [fleet.outcomes[one].outcome for one in everybody]
     assert got == ["Undeliverable", "Undeliverable", "Success"]
-
-
-def test_a_whole_batch_that_ssm_does_not_manage():
-    fleet, _ = run(FakeSsm(unmanaged=ids(2)), ids(2))
-    assert {one.outcome for one in fleet.outcomes.values()} == {"Undeliverable"}
 
 
 def test_a_missing_document_is_named_with_the_remedy():

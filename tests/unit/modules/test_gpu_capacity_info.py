@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from fnmatch import fnmatchcase
 
 import pytest
 from ansible.module_utils.basic import AnsibleModule
@@ -54,7 +55,7 @@ class Ec2:
             {"InstanceId": key, "InstanceType": kind}
             for key, (kind, tags) in self.instances.items()
             if all(
-                (key if name == "instance-id" else tags.get(name.removeprefix("tag:"))) in values
+                any(fnmatchcase(self._value(key, tags, name), value) for value in values)
                 for name, values in given.items()
                 if name != "instance-state-name"
             )
@@ -62,6 +63,10 @@ class Ec2:
         start = int(NextToken)
         more = {"NextToken": str(start + 100)} if start + 100 < len(rows) else {}
         return {"Reservations": [{"Instances": [r]} for r in rows[start : start + 100]], **more}
+
+    @staticmethod
+    def _value(key, tags, name):
+        return key if name == "instance-id" else tags.get(name.removeprefix("tag:"), "")
 
     def describe_instance_types(self, InstanceTypes):
         rows = []
@@ -158,6 +163,15 @@ def test_only_types_with_gpus_and_chosen_groups_of_a_cluster(run):
     assert len(result["readings"]) == 4
     _, result = run(Ec2(instances), Ssm(), cluster_name="demo", nodegroups=["shared"])
     assert [row["instance_id"] for row in result["readings"]] == ids(3)
+
+
+def test_the_groups_of_a_zonal_pool_need_no_zones(run):
+    instances = fleet(1, **{"eks:nodegroup-name": "zonal-us-east-1a"})
+    for name, group in (("b", "zonal-us-east-1b"), ("c", "other-us-east-1a"), ("d", "zonal")):
+        tags = {"eks:cluster-name": "demo", "eks:nodegroup-name": group}
+        instances[f"i-{name:0>17}"] = ("g4dn.xlarge", tags)
+    _, result = run(Ec2(instances), Ssm(), cluster_name="demo", nodegroups=["zonal-us-east-1*"])
+    assert [row["instance_id"] for row in result["readings"]] == [*ids(1), f"i-{'b':0>17}"]
 
 
 def test_filters(run):

@@ -14,7 +14,7 @@ from ansible_collections.gpushare.eks.plugins.module_utils._ssm import probe_doc
 from ansible_collections.gpushare.eks.plugins.modules import ssm_document
 
 OURS = probe_document()
-TAG = "gpushare.eks/cluster"
+DEMO, OTHER = "gpushare.eks/cluster/demo", "gpushare.eks/cluster/other"
 
 
 class Exit(Exception):
@@ -83,6 +83,11 @@ class Ssm:
         self.writes.append("tags")
         self._find(ResourceId)["tags"].update({tag["Key"]: tag["Value"] for tag in Tags})
 
+    def remove_tags_from_resource(self, ResourceType, ResourceId, TagKeys):
+        self.writes.append("untag")
+        for key in TagKeys:
+            del self._find(ResourceId)["tags"][key]
+
     def delete_document(self, Name):
         self.writes.append("delete")
         self.documents.pop(Name, None) or refuse("InvalidDocument")
@@ -122,7 +127,7 @@ def run(monkeypatch):
 
 
 def standing(text=OURS["text"], **tags):
-    return Ssm(**{OURS["name"].replace("-", "_"): (text, {TAG: "demo", **tags})})
+    return Ssm(**{OURS["name"].replace("-", "_"): (text, {DEMO: "used", **tags})})
 
 
 @pytest.mark.parametrize("check", [True, False])
@@ -139,14 +144,14 @@ def standing(text=OURS["text"], **tags):
 )
 def test_truth_table(run, state, ssm, changed, writes, check):
     ssm = ssm()
-    result = run(ssm, state=state, check=check, tags={TAG: "demo"})
+    result = run(ssm, state=state, check=check, cluster="demo")
     assert result["changed"] is changed
     assert ssm.writes == ([] if check else writes)
     assert bool(result["diff"]) is changed
     assert result["document"]["name"] == OURS["name"]
     assert result["document"]["hash"] == OURS["hash"] or state == "absent"
     if not check:
-        assert run(ssm, state=state, tags={TAG: "demo"})["changed"] is False
+        assert run(ssm, state=state, cluster="demo")["changed"] is False
         assert (OURS["name"] in ssm.documents) is (state == "present")
 
 
@@ -162,30 +167,51 @@ def test_a_version_that_has_the_content_already_becomes_the_default(run):
 
 def test_missing_tags_are_added_and_others_stay(run):
     ssm = standing(team="ml")
-    result = run(ssm, tags={TAG: "demo", "stage": "test"})
+    result = run(ssm, cluster="demo", tags={"stage": "test"})
     assert result["changed"] is True
-    assert ssm.documents[OURS["name"]]["tags"] == {TAG: "demo", "team": "ml", "stage": "test"}
+    assert ssm.documents[OURS["name"]]["tags"] == {DEMO: "used", "team": "ml", "stage": "test"}
 
 
-def test_two_clusters_of_a_region_do_not_collide(run):
-    ssm = standing()
-    assert run(ssm, tags={TAG: "other"})["changed"] is False
-    assert run(ssm, state="absent", tags={TAG: "other"})["changed"] is False
-    assert ssm.documents[OURS["name"]]["tags"] == {TAG: "demo"}
+def test_a_document_goes_with_the_last_cluster_that_uses_it(run):
+    ssm = Ssm()
+    for cluster, writes in (("demo", ["create"]), ("other", ["create", "tags"])):
+        assert run(ssm, cluster=cluster)["changed"] is True
+        assert run(ssm, cluster=cluster)["changed"] is False
+        assert ssm.writes == writes
+    assert ssm.documents[OURS["name"]]["tags"] == {DEMO: "used", OTHER: "used"}
+    # The one that made it goes first, and the other one's document stays.
+    left = run(ssm, state="absent", cluster="demo")
+    assert left["changed"] is True
+    assert left["document"]["exists"] is True
+    assert left["diff"][0]["after"]["tags"] == {OTHER: "used"}
+    assert ssm.documents[OURS["name"]]["tags"] == {OTHER: "used"}
+    assert run(ssm, state="absent", cluster="demo")["changed"] is False
+    gone = run(ssm, state="absent", cluster="other")
+    assert gone["changed"] is True
+    assert gone["document"]["exists"] is False
+    assert ssm.documents == {}
+
+
+def test_check_mode_leaves_the_tag_of_a_document_that_others_use(run):
+    ssm = standing(**{OTHER: "used"})
+    assert run(ssm, state="absent", cluster="demo", check=True)["changed"] is True
+    assert ssm.documents[OURS["name"]]["tags"] == {DEMO: "used", OTHER: "used"}
     assert ssm.writes == []
 
 
 @pytest.mark.parametrize("check", [True, False])
-def test_purge_removes_this_clusters_older_documents_only(run, check):
+def test_purge_gives_up_this_clusters_older_documents_only(run, check):
     ssm = Ssm(
-        gpushare_probe_00000001=("{}", {TAG: "demo"}),
-        gpushare_probe_00000002=("{}", {TAG: "other"}),
+        gpushare_probe_00000001=("{}", {DEMO: "used"}),
+        gpushare_probe_00000002=("{}", {OTHER: "used"}),
         gpushare_probe_00000003=("{}", {}),
-        something_else=("{}", {TAG: "demo"}),
+        gpushare_probe_00000004=("{}", {DEMO: "used", OTHER: "used"}),
+        something_else=("{}", {DEMO: "used"}),
     )
-    result = run(ssm, purge=True, tags={TAG: "demo"}, check=check)
+    result = run(ssm, purge=True, cluster="demo", check=check)
     assert result["purged"] == ["gpushare-probe-00000001"]
     assert ("gpushare-probe-00000001" in ssm.documents) is check
+    assert (DEMO in ssm.documents["gpushare-probe-00000004"]["tags"]) is check
     assert {"gpushare-probe-00000002", "gpushare-probe-00000003", "something-else"} <= set(
         ssm.documents
     )
