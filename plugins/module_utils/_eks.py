@@ -25,6 +25,7 @@ from ansible_collections.gpushare.eks.plugins.module_utils._eks_base import (
     status,
     tag_calls,
 )
+from ansible_collections.gpushare.eks.plugins.module_utils._eks_remake import may_remake
 from ansible_collections.gpushare.eks.plugins.module_utils._eks_waits import Waits
 from ansible_collections.gpushare.eks.plugins.module_utils._errors import (
     Conflict,
@@ -48,6 +49,7 @@ class Engine(Waits):
         check_mode: bool = False,
         wait: bool = True,
         timeout: float,
+        recreate_failed: bool = True,
         purge_tags: bool = True,
         keep_tags: Collection[str] = (),
         progress: Callable[[str], Any] | None = None,
@@ -60,6 +62,7 @@ class Engine(Waits):
         self.check_mode = check_mode
         self.wait = wait
         self.timeout = timeout
+        self.recreate_failed = recreate_failed
         self.purge_tags = purge_tags
         # Names whose other tags are nobody's business here: the user gave none for them.
         self.keep_tags = frozenset(keep_tags)
@@ -156,21 +159,26 @@ class Engine(Waits):
 
     def _one(self, name: str, state: str, desired: View) -> Outcome:
         shown = self._shown(desired)
-        current = self._adopt(name, self.read(name), state, shown)
+        current = self.read(name)
+        if state == "present" and status(current) == "DELETING":
+            # It will have to be made: what could not be made is refused before the wait.
+            self.resource.defaults(desired)
+        current = self._adopt(name, current, state, shown)
         wreck: View | None = None
-        if state == "present" and status(current) in BROKEN:
-            wreck = {**self.resource.view(current), "status": status(current)}
-            self.warnings.append(
-                f"{self.title(name)} is {status(current)} "
-                f"({issues(current) or 'no reason given'}): it is deleted and made again"
-            )
-            if not self.check_mode:
-                self._delete(name, current, wait=True)
-            current = None
-        if state == "present" and current is None:
+        broken = state == "present" and status(current) in BROKEN
+        if broken:
+            allowed, owner = self.recreate_failed, self.cluster_name
+            warning = may_remake(self.resource, self.title(name), current, owner, allowed=allowed)
+        if state == "present" and (current is None or broken):
             # In check mode, too: what could not be made is refused there already.
             desired = self.resource.defaults(desired)
             shown = self._shown(desired)
+        if broken:
+            self.warnings.append(warning)
+            wreck = {**self.resource.view(current), "status": status(current)}
+            if not self.check_mode:
+                self._delete(name, current, wait=True)
+            current = None
         if state == "absent" and current is not None:
             # In check mode, too: a deletion that EKS would refuse is refused there already.
             self.resource.guard_delete(current)

@@ -11,7 +11,7 @@ from typing import Any
 View = dict[str, Any]
 
 BUSY = frozenset({"CREATING", "UPDATING", "DELETING", "PENDING"})
-# Nothing repairs these: the object is deleted and made again.
+# Nothing repairs these: the object has to be deleted and made again (_eks_remake says when).
 BROKEN = frozenset({"CREATE_FAILED", "DELETE_FAILED", "FAILED"})
 
 

@@ -20,6 +20,7 @@ LOG_TYPES = ("api", "audit", "authenticator", "controllerManager", "scheduler")
 # authenticationMode goes one way only.
 _MODES = ("CONFIG_MAP", "API_AND_CONFIG_MAP", "API")
 _REPLACE = "delete the cluster with everything in it and create it anew, or keep the value it has"
+_UNPROTECTED = ("CREATING", "FAILED", "DELETING")
 _ENDPOINT = ("endpoint_private_access", "endpoint_public_access", "public_access_cidrs")
 _SETS = ("subnet_ids", "security_group_ids", "public_access_cidrs", "logging")
 
@@ -84,7 +85,8 @@ def facts(raw: dict[str, Any]) -> dict[str, Any]:
 
 def placeholder(name: str, _cluster: str, wanted: View) -> dict[str, Any]:
     """The shape of `facts` for a cluster that is not there, so that later templates still work."""
-    role_arn = wanted.get("role_arn") or "arn:aws:iam::000000000000:role/none"
+    # No partition of AWS is guessed for what is not there.
+    role_arn = wanted.get("role_arn") or "arn:absent:iam::000000000000:role/none"
     partition, account = role_arn.split(":")[1], (role_arn.split(":") + [""] * 5)[4]
     return {
         **facts(
@@ -293,7 +295,9 @@ def _check_step(old: str, new: str) -> None:
 
 
 def _guard_delete(raw: dict[str, Any]) -> None:
-    if raw.get("deletionProtection"):
+    # AWS deletes a cluster in these states in spite of the protection, and cannot take it off:
+    # https://docs.aws.amazon.com/eks/latest/userguide/deletion-protection.html
+    if raw.get("deletionProtection") and raw.get("status") not in _UNPROTECTED:
         raise Conflict(
             f"EKS cluster {raw['name']} is protected from deletion",
             object=raw["name"],

@@ -32,9 +32,11 @@ def cluster(module: Any) -> dict[str, Any]:
     name = params["name"]
     engine = _engine(module, _eks_cluster.RESOURCE, name)
     wanted = {name: _eks_cluster.desired(params)}
-    if module.check_mode and not wanted[name] and engine.read(name) is None:
-        # By name alone, in check mode, it is a look: a missing cluster is an answer, not a plan.
-        return {"changed": False, "cluster": _eks_cluster.placeholder(name, name, {})}
+    if module.check_mode and not wanted[name] and params["state"] == "present":
+        # By name alone, in check mode, it is a look: whatever is there is an answer, not a plan.
+        raw = engine.read(name)
+        found = _eks_cluster.facts(raw) if raw else _eks_cluster.placeholder(name, name, {})
+        return {"changed": False, "diff": [], "cluster": found}
     outcomes, errors = engine.manage(params["state"], wanted)
     results = _results(module, engine, outcomes, errors, wanted)
     return {**results, "cluster": _facts(engine, outcomes[name], name, wanted)}
@@ -94,6 +96,7 @@ def _engine(
         check_mode=module.check_mode,
         wait=params.get("wait", True),
         timeout=params.get("wait_timeout", 60),
+        recreate_failed=params.get("recreate_failed", True),
         purge_tags=params["purge_tags"],
         keep_tags=[
             option.get("name") or option["principal_arn"]
@@ -189,6 +192,9 @@ def _facts(
     resource = engine.resource
     if outcome.value is not None:
         found = resource.facts(outcome.value)
+        if outcome.changed and (engine.check_mode or not engine.wait):
+            # What is planned or under way shows as it will be: later steps prepare for that.
+            found.update({k: v for k, v in outcome.after.items() if k in found})
     else:
         after = {k: v for k, v in outcome.after.items() if k != "asg_tags"}
         found = resource.placeholder(name, engine.cluster_name, {**wanted[name], **after})

@@ -10,8 +10,8 @@ version_added: 0.1.0
 short_description: Keep the add-ons of an EKS cluster as wanted
 description:
   - Creates, adopts, updates and deletes EKS add-ons, all of the list side by side.
-  - An add-on that is CREATE_FAILED or DELETE_FAILED is deleted and made again; one that is
-    UPDATE_FAILED is updated again.
+  - An add-on that is CREATE_FAILED or DELETE_FAILED and carries our tag is deleted and made again;
+    one that is UPDATE_FAILED is updated again.
   - An add-on that is DEGRADED is waited for until it is ACTIVE, unless C(accept_degraded) of its
     item says why that will do. coredns and metrics-server, for example, need an untainted node.
 author:

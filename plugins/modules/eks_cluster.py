@@ -11,9 +11,10 @@ short_description: Keep an EKS cluster as wanted
 description:
   - Creates, adopts, updates and deletes an EKS cluster.
   - A cluster that is CREATING, UPDATING or DELETING is waited for and then compared. One that is
-    FAILED is deleted and made again.
+    FAILED is an error, unless O(recreate_failed) is set.
   - Options that are not given are not compared. With O(name) alone an existing cluster is read,
-    and waited for while it is under way; in check mode a missing one is no error.
+    and waited for while it is under way. In check mode O(name) alone reads whatever is there, in
+    any state; a missing cluster is no error.
 author:
   - gpushare.eks contributors (@gpushare)
 options:
@@ -85,6 +86,13 @@ options:
       C(aws:) are never touched.
     type: bool
     default: true
+  recreate_failed:
+    description:
+      - Delete a cluster that is FAILED and make it again. Only one that carries the tag
+        C(gpushare.eks/cluster) with its name is deleted.
+      - All that a new cluster needs has to be given.
+    type: bool
+    default: false
   state:
     description: Whether the cluster exists.
     type: str
@@ -194,7 +202,8 @@ cluster:
       type: str
       returned: always
     version:
-      description: Kubernetes version.
+      description: Kubernetes version. In check mode and with O(wait=false) the one that it will
+        have.
       type: str
       returned: always
     oidc_issuer:
@@ -244,6 +253,7 @@ SPEC = {
     "support_type": {"type": "str", "choices": ["standard", "extended"]},
     "tags": {"type": "dict"},
     "purge_tags": {"type": "bool", "default": True},
+    "recreate_failed": {"type": "bool", "default": False},
     "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
     "wait": {"type": "bool", "default": True},
     "wait_timeout": {"type": "int", "default": 2400},

@@ -12,7 +12,7 @@ description:
   - Creates, adopts, updates and deletes managed node groups, all of the list side by side, and tags
     the Auto Scaling groups behind them.
   - A node group that is CREATING, UPDATING or DELETING is waited for and then compared. One that is
-    CREATE_FAILED or DELETE_FAILED is deleted and made again; a warning says so.
+    CREATE_FAILED or DELETE_FAILED and carries our tag is deleted and made again; a warning says so.
   - Suboptions that are not given are not compared.
 author:
   - gpushare.eks contributors (@gpushare)

@@ -104,10 +104,19 @@ def test_update_failed_is_tried_again(run_module, cluster):
 
 
 def test_create_failed_is_made_again(run_module, cluster):
-    existing(cluster, status="CREATE_FAILED")
+    existing(cluster, status="CREATE_FAILED", tags=OURS)
     result = call(run_module, {"name": "coredns"})
     assert [name for name, _p in cluster.writes()] == ["delete_addon", "create_addon"]
     assert "CREATE_FAILED" in result["warnings"][0]
+
+
+def test_create_failed_is_kept_where_it_is_not_ours_or_no_version_fits(run_module, cluster):
+    raw = existing(cluster, status="CREATE_FAILED", tags={})
+    assert call(run_module, {"name": "coredns"})["error"]["type"] == "Conflict"
+    raw["tags"] = OURS
+    wanted = {"name": "coredns", "version": "v7"}
+    assert call(run_module, wanted)["error"]["type"] == "InvalidInput"
+    assert cluster.writes() == []
 
 
 def test_degraded_is_waited_for(run_module, cluster, clock):

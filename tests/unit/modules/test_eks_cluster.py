@@ -6,6 +6,7 @@ import pytest
 
 ROLE = "arn:aws:iam::123456789012:role/demo"
 NEW = {"name": "demo", "role_arn": ROLE, "subnet_ids": ["subnet-b", "subnet-a"]}
+OURS = {"gpushare.eks/cluster": "demo"}
 VPC = {
     "subnetIds": ["subnet-a", "subnet-b"],
     "securityGroupIds": [],
@@ -248,14 +249,115 @@ def test_deleting_is_waited_for_then_made_again(run_module, eks):
     assert result["cluster"]["status"] == "ACTIVE"
 
 
-def test_failed_is_deleted_and_made_again_and_said(run_module, eks):
+def failed(eks, **more):
     issue = {"code": "IamRoleNotFound", "message": "no role", "resourceIds": []}
-    existing(eks, status="FAILED", health={"issues": [issue]})
-    result = run_module("eks_cluster", **NEW)
-    assert result["changed"]
+    return existing(
+        eks, **{"status": "FAILED", "health": {"issues": [issue]}, "tags": OURS, **more}
+    )
+
+
+def test_failed_is_deleted_and_made_again_where_that_is_asked_for(run_module, eks):
+    # AWS deletes a FAILED cluster in spite of its protection.
+    failed(eks, deletionProtection=True)
+    planned = run_module("eks_cluster", check=True, **NEW, recreate_failed=True)
+    assert eks.writes() == []
+    result = run_module("eks_cluster", **NEW, recreate_failed=True)
     assert [name for name, _params in eks.writes()] == ["delete_cluster", "create_cluster"]
-    assert "IamRoleNotFound: no role" in result["warnings"][0]
-    assert result["diff"][0]["before"]["status"] == "FAILED"
+    for one in (planned, result):
+        assert one["changed"]
+        assert "IamRoleNotFound: no role" in one["warnings"][0]
+        assert one["diff"][0]["before"]["status"] == "FAILED"
+
+
+@pytest.mark.parametrize("check", [True, False])
+@pytest.mark.parametrize(
+    ("tags", "options", "kind", "told"),
+    [
+        (OURS, NEW, "Conflict", ["FAILED", "no role", "recreate_failed: true"]),
+        ({}, {**NEW, "recreate_failed": True}, "Conflict", ["not ours", "gpushare.eks/cluster"]),
+        (
+            {"gpushare.eks/cluster": "other"},
+            {**NEW, "recreate_failed": True},
+            "Conflict",
+            ["'other'"],
+        ),
+        (OURS, {"name": "demo", "recreate_failed": True, "version": "1.36"}, "InvalidInput", []),
+        (
+            OURS,
+            {**NEW, "recreate_failed": True, "endpoint_public_access": True},
+            "InvalidInput",
+            ["public_access_cidrs"],
+        ),
+    ],
+    ids=["not asked for", "no tag", "another's tag", "no role", "open to all"],
+)
+def test_failed_is_left_alone(run_module, eks, tags, options, kind, told, check):
+    failed(eks, tags=tags)
+    result = run_module("eks_cluster", check=check, **options)
+    assert eks.writes() == []
+    assert result["failed"]
+    assert result["error"]["type"] == kind
+    assert result["error"]["remedy"]
+    for text in told:
+        assert text in result["msg"]
+
+
+def test_waiting_by_name_alone_tells_that_creation_failed(run_module, eks):
+    failed(eks, status="CREATING")
+    eks.states["demo"] = ["CREATING", "CREATING", "FAILED"]
+    result = run_module("eks_cluster", name="demo")
+    assert result["error"]["type"] == "Conflict"
+    assert result["error"]["status"] == "FAILED"
+    assert eks.writes() == []
+
+
+@pytest.mark.parametrize("status", ["CREATING", "ACTIVE", "UPDATING", "DELETING", "FAILED"])
+def test_by_name_alone_check_mode_only_looks(run_module, eks, clock, status):
+    existing(eks, status=status)
+    result = run_module("eks_cluster", check=True, name="demo")
+    assert not result["changed"]
+    assert result["cluster"]["exists"]
+    assert result["cluster"]["status"] == status
+    assert eks.counts() == {"describe_cluster": 1}
+    assert clock.pauses == []
+
+
+@pytest.mark.parametrize("check", [True, False])
+@pytest.mark.parametrize("status", ["FAILED", "DELETING"])
+def test_a_deletion_goes_on_from_any_point(run_module, eks, status, check):
+    failed(eks, status=status, deletionProtection=True)
+    if status == "DELETING":
+        eks.states["demo"] = ["DELETING", "DELETING", "GONE"]
+    result = run_module("eks_cluster", check=check, name="demo", state="absent")
+    assert not result.get("failed")
+    assert not result["cluster"]["exists"]
+    deleted = status == "FAILED" and not check
+    assert [name for name, _params in eks.writes()] == ["delete_cluster"] * deleted
+    assert check or "demo" not in eks.objects["cluster"]
+
+
+def test_deleting_and_bad_input_is_refused_before_the_wait(run_module, eks, clock):
+    existing(eks, status="DELETING")
+    result = run_module("eks_cluster", name="demo")
+    assert result["error"]["field"] == "role_arn"
+    assert clock.pauses == []
+
+
+@pytest.mark.parametrize("options", [{"check": True}, {"wait": False}], ids=["check", "no wait"])
+def test_the_version_is_the_one_that_it_will_have(run_module, eks, options):
+    existing(eks)
+    result = run_module("eks_cluster", **NEW, version="1.36", **options)
+    assert result["changed"]
+    assert result["cluster"]["version"] == "1.36"
+    assert result["cluster"]["endpoint"] == "https://127.0.0.1:6443"
+
+
+def test_a_placeholder_guesses_no_partition(run_module, eks):
+    looked = run_module("eks_cluster", check=True, name="demo")["cluster"]
+    assert looked["arn"] == "arn:absent:eks:none:000000000000:cluster/demo"
+    role = ROLE.replace("arn:aws:", "arn:aws-cn:")
+    planned = run_module("eks_cluster", check=True, **{**NEW, "role_arn": role})["cluster"]
+    assert planned["arn"].startswith("arn:aws-cn:eks:")
 
 
 def test_time_out_tells_the_last_state(run_module, eks, clock):

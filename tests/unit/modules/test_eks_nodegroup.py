@@ -211,13 +211,29 @@ def test_creates_overlap(run_module, eks, clock):
 
 def test_create_failed_is_made_again_and_said(run_module, eks):
     issue = {"code": "NodeCreationFailure", "message": "no join", "resourceIds": ["i-1"]}
-    existing(eks, status="CREATE_FAILED", health={"issues": [issue]})
+    existing(eks, status="CREATE_FAILED", health={"issues": [issue]}, tags=OURS)
     planned = call(run_module, GROUP, check=True)
     result = call(run_module, GROUP)
     for one in (planned, result):
         assert one["diff"][0]["before"]["status"] == "CREATE_FAILED"
         assert "NodeCreationFailure: no join (i-1)" in one["warnings"][0]
     assert [name for name, _p in eks.writes()] == ["delete_nodegroup", "create_nodegroup"]
+
+
+@pytest.mark.parametrize("tags", [{}, {"gpushare.eks/cluster": "other"}])
+def test_create_failed_of_others_is_left_alone(run_module, eks, tags):
+    existing(eks, status="CREATE_FAILED", tags=tags)
+    result = call(run_module, GROUP)
+    assert result["error"]["type"] == "Conflict"
+    assert "gpushare.eks/cluster" in result["msg"]
+    assert eks.writes() == []
+
+
+def test_create_failed_is_kept_where_the_new_one_could_not_be_made(run_module, eks):
+    existing(eks, status="CREATE_FAILED", tags=OURS)
+    result = call(run_module, {"name": "shared", "labels": {"a": "b"}})
+    assert result["error"]["type"] == "InvalidInput"
+    assert eks.writes() == []
 
 
 def test_creation_that_fails_tells_eks_reason(run_module, eks):
