@@ -4,8 +4,8 @@ set -eu
 cd "$(dirname "$0")/.."
 PATH="$PWD/.venv/bin:$PATH"
 export PATH
-# The lab's inventory refuses to parse where no lab is; a syntax check asks no inventory.
-export ANSIBLE_INVENTORY=localhost,
+# The lab's inventory parses for a loopback address only; a syntax check calls nobody there.
+export AWS_ENDPOINT_URL=http://127.0.0.1:9
 say() { printf 'lint: %s\n' "$*"; }
 say ruff
 ruff check .
