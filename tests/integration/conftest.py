@@ -44,12 +44,13 @@ def lab() -> None:
 
 @pytest.fixture(scope="session")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
-    """site.yml: in check mode without us in the account, killed at two random tasks, whole."""
+    """site.yml: in check mode without us in the account, killed at two tasks, whole."""
     tmp: Path = tmp_path_factory.mktemp("site")
     before = aws_state.objects(CLUSTER)
     check = playbook.run("site.yml", "--check", "--diff", extra_vars=VARS)
     assert aws_state.objects(CLUSTER) == before, "check mode changed the account"
-    seed = int(os.environ.get("GPUSHARE_SEED", random.SystemRandom().randrange(10**6)))
+    # One pair for everybody, so that a red run is the change's; `make test-all` moves them.
+    seed = int(os.environ.get("GPUSHARE_SEED", "7"))
     print(f"kill points by GPUSHARE_SEED={seed}")
     points = sorted(random.Random(seed).sample(range(8, check.output.count("TASK [")), 2))
     killed = [
