@@ -22,6 +22,7 @@ def main() -> int:
     print(f"\n{'figure':<40}{'value':>12} {'unit':<12}{'target':>12}  holds")
     for name, figure in figures.items():
         value, unit, target, holds = (figure[k] for k in ("value", "unit", "target", "holds"))
+        target = target or "-"
         print(f"{name:<40}{value:>12.6g} {unit:<12}{target:>12}  {holds}")
     missed = [name for name, figure in figures.items() if not figure["holds"]]
     print(*[f"not held: {name}" for name in missed], *[f"broken: {b}" for b in broken], sep="\n")
