@@ -26,11 +26,11 @@ def subnets(cidr: str, zones: list[str], **options: Any) -> dict[str, Any]:
 
 
 def choose_zones(
-    pools: list[dict[str, Any]], offerings: dict[str, list[str]], count: int
+    pools: list[dict[str, Any]], offerings: dict[str, list[str]], count: int, **options: Any
 ) -> list[str]:
     """See _cidr.choose_zones."""
     try:
-        return _choose_zones(pools, offerings, count)
+        return _choose_zones(pools, offerings, count, **options)
     except CidrError as problem:
         raise AnsibleFilterError(f"gpushare.eks.choose_zones: {problem}") from problem
 

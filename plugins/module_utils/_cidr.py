@@ -13,6 +13,9 @@ from typing import Any
 LARGEST_PREFIX = 16
 SMALLEST_PREFIX = 28
 RESERVED_BY_AWS = 5
+# Zones in which EKS places no control plane: it refuses a cluster with a subnet there
+# (https://docs.aws.amazon.com/eks/latest/userguide/network-reqs.html, read 2026-11).
+REFUSED_BY_EKS = frozenset({"use1-az3", "usw1-az2", "cac1-az3"})
 
 
 class CidrError(ValueError):
@@ -59,6 +62,32 @@ def _refuse_size(vpc: ipaddress.IPv4Network, prefixes: dict[str, int], zones: in
         )
 
 
+def _refuse_moves(
+    layout: Mapping[str, Any], zones: Sequence[str], existing: Sequence[Mapping[str, Any]]
+) -> None:
+    """A subnet cannot change its zone or block: a layout that would want it to is refused."""
+    laid = {
+        ipaddress.IPv4Network(subnet["cidr"]): subnet["zone"]
+        for subnet in (*layout["private"], *layout["public"])
+    }
+    for subnet in existing:
+        block, zone = ipaddress.IPv4Network(subnet["cidr_block"]), subnet["availability_zone"]
+        name = f"subnet {subnet['subnet_id']} ({block}, {zone})"
+        if block in laid:
+            if laid[block] != zone:
+                raise CidrError(
+                    f"{name} cannot move to {laid[block]}: set network_zones to the zones of the"
+                    f" subnets that are there, in the order of their blocks, not {', '.join(zones)}"
+                )
+            continue
+        over = sorted(str(other) for other in laid if other.overlaps(block))
+        if over:
+            raise CidrError(
+                f"{name} overlaps {', '.join(over)} of the wanted layout: a subnet cannot change"
+                " its size; set network_private_prefix and network_public_prefix back"
+            )
+
+
 def subnets(
     cidr: str,
     zones: Sequence[str],
@@ -67,6 +96,7 @@ def subnets(
     public_prefix: int | None = None,
     reserved: Sequence[str] = (),
     pools: Sequence[Mapping[str, Any]] = (),
+    existing: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
     """Lay out a VPC over zones: private subnets from its start, public ones from its end.
 
@@ -74,9 +104,12 @@ def subnets(
 
     :param reserved: blocks the VPC must not overlap (the service range, peers, the office).
     :param pools: derived pools; every pod of their max_size nodes takes an address (VPC CNI).
+    :param existing: our subnets that are there, each with "subnet_id", "cidr_block" and
+        "availability_zone".
     :returns: {"vpc": cidr, "private": [{"zone", "cidr", "addresses"}], "public": [the same]};
         addresses counts what AWS leaves usable.
-    :raises CidrError: for a bad block, an overlap, or too little room.
+    :raises CidrError: for a bad block, an overlap, too little room, or a subnet that is there and
+        would have to move.
     """
     if not zones:
         raise CidrError("no zones: name at least two availability zones")
@@ -106,6 +139,7 @@ def subnets(
             {"zone": zone, "cidr": str(block), "addresses": block.num_addresses - RESERVED_BY_AWS}
             for zone, block in zip(zones, blocks, strict=True)
         ]
+    _refuse_moves(result, zones, existing)
     room = sum(subnet["addresses"] for subnet in result["private"])
     addresses = sum(pool["max_size"] * pool["max_pods"] for pool in pools)
     if room < addresses:
@@ -117,25 +151,61 @@ def subnets(
 
 
 def choose_zones(
-    pools: Sequence[Mapping[str, Any]], offerings: Mapping[str, Sequence[str]], count: int
+    pools: Sequence[Mapping[str, Any]],
+    offerings: Mapping[str, Sequence[str]],
+    count: int,
+    *,
+    existing: Sequence[Mapping[str, Any]] = (),
+    zones: Sequence[Mapping[str, Any]] | None = None,
 ) -> list[str]:
-    """The first zones, by name, in which every pool finds one of its instance types.
+    """The zones of the subnets that are there, then the first others that offer every pool a type.
+
+    What EC2 offers changes; a subnet's zone and place do not. So zones are only ever appended.
 
     :param pools: derived pools, each with "name" and "instance_types".
     :param offerings: {instance type: [zones]}, as EC2 tells.
-    :raises CidrError: where fewer than two zones are left (EKS needs two).
+    :param count: how many zones to reach; never fewer than are there.
+    :param existing: our private subnets, each with "cidr_block" and "availability_zone".
+    :param zones: what may be appended, each with "zone_name" and "zone_id", and where told
+        "zone_type" and "state"; None leaves it to the offerings.
+    :raises CidrError: where fewer than two zones are left (EKS needs two), or a pool has a type in
+        none of them.
     """
+    there = [
+        subnet["availability_zone"]
+        for subnet in sorted(
+            existing,
+            key=lambda subnet: ipaddress.IPv4Network(subnet["cidr_block"]),
+        )
+    ]
     by_pool = {
         pool["name"]: {zone for kind in pool["instance_types"] for zone in offerings.get(kind, ())}
         for pool in pools
     }
-    common = sorted(set.intersection(*by_pool.values())) if by_pool else []
-    if len(common) < 2:
-        told = "; ".join(
-            f"{name}: {', '.join(sorted(at)) or 'none'}" for name, at in by_pool.items()
-        )
+    common = set.intersection(*by_pool.values()) if by_pool else set()
+    if zones is not None:
+        common &= {zone["zone_name"] for zone in zones if _takes_a_cluster(zone)}
+    more = sorted(common.difference(there))
+    chosen = [*there, *more[: max(count - len(there), 0)]]
+    told = "; ".join(f"{name}: {', '.join(sorted(at)) or 'none'}" for name, at in by_pool.items())
+    if len(chosen) < 2:
         raise CidrError(
-            f"EKS needs two zones; all pools are offered in: {', '.join(common) or 'none'}"
+            f"EKS needs two zones; all pools are offered in: {', '.join(chosen) or 'none'}"
             f" ({told or 'no pools'}). Name other instance types, or set network_zones"
         )
-    return common[:count]
+    homeless = [name for name, at in by_pool.items() if at.isdisjoint(chosen)]
+    if homeless:
+        raise CidrError(
+            f"{', '.join(homeless)}: no instance type is offered in {', '.join(chosen)} ({told})."
+            " Name other instance types, or raise network_zone_count to append a zone"
+        )
+    return chosen
+
+
+def _takes_a_cluster(zone: Mapping[str, Any]) -> bool:
+    """Whether EKS takes a subnet there; it refuses Local Zones, Wavelength Zones and a few more."""
+    return (
+        zone.get("zone_type", "availability-zone") == "availability-zone"
+        and zone.get("state", "available") == "available"
+        and zone["zone_id"] not in REFUSED_BY_EKS
+    )

@@ -11,7 +11,8 @@ from typing import Any
 from ansible_collections.gpushare.eks.plugins.module_utils._errors import aws_errors
 from ansible_collections.gpushare.eks.plugins.module_utils._sync import Outcome
 
-# Ours to purge: what Cluster Autoscaler reads of a group without nodes.
+# Ours to purge: what Cluster Autoscaler reads of a group without nodes. Not
+# k8s.io/cluster-autoscaler/enabled and /<cluster>: EKS writes these for every managed node group.
 PREFIX = "k8s.io/cluster-autoscaler/node-template/"
 # A filter of DescribeTags takes no more values than this; one write takes fewer tags than this.
 _BATCH = 100

@@ -107,3 +107,75 @@ def test_zones_offer_a_type_of_every_pool():
 def test_less_than_two_zones_is_refused(pools):
     with pytest.raises(CidrError, match="EKS needs two zones"):
         choose_zones(pools, {"m6i.large": ["us-east-1a"], "g5.xlarge": ["us-east-1a"]}, 3)
+
+
+def there(*placed):
+    """Private subnets as ec2_vpc_subnet_info returns them."""
+    return [
+        {"subnet_id": f"subnet-{index}", "cidr_block": cidr, "availability_zone": zone}
+        for index, (cidr, zone) in enumerate(placed)
+    ]
+
+
+B_THEN_C = there(("10.0.32.0/19", "us-east-1c"), ("10.0.0.0/19", "us-east-1b"))
+EVERYWHERE = {"m6i.large": ZONES, "g5.xlarge": ZONES}
+
+
+@pytest.mark.parametrize(
+    ("count", "expected"),
+    [
+        (2, ["us-east-1b", "us-east-1c"]),
+        (3, ["us-east-1b", "us-east-1c", "us-east-1a"]),
+        # A subnet that is there is never left out: node groups stand in it.
+        (1, ["us-east-1b", "us-east-1c"]),
+    ],
+)
+def test_the_zones_of_our_subnets_stay_and_new_ones_are_appended(count, expected):
+    # us-east-1a was not offered when the subnets were made, and now it is.
+    assert choose_zones(POOLS, EVERYWHERE, count, existing=B_THEN_C) == expected
+
+
+def test_an_offering_that_ends_moves_no_subnet():
+    offerings = {"m6i.large": ["us-east-1b"], "g5.xlarge": ["us-east-1b"]}
+    assert choose_zones(POOLS, offerings, 2, existing=B_THEN_C) == ["us-east-1b", "us-east-1c"]
+
+
+def test_a_pool_without_a_zone_is_refused():
+    offerings = {"m6i.large": ZONES, "g5.xlarge": ["us-east-1d"]}
+    with pytest.raises(CidrError, match=r"^shared: no instance type .* network_zone_count"):
+        choose_zones(POOLS, offerings, 2, existing=B_THEN_C)
+
+
+def test_zones_that_eks_refuses_are_left_out():
+    offered = ["us-east-1-atl-2a", "us-east-1a", "us-east-1b", "us-east-1e", "us-east-1f"]
+    zones = [
+        {"zone_name": name, "zone_id": zone_id, "zone_type": kind, "state": state}
+        for name, zone_id, kind, state in (
+            ("us-east-1-atl-2a", "use1-atl2-az1", "local-zone", "available"),
+            ("us-east-1a", "use1-az6", "availability-zone", "impaired"),
+            ("us-east-1b", "use1-az1", "availability-zone", "available"),
+            ("us-east-1e", "use1-az3", "availability-zone", "available"),
+            ("us-east-1f", "use1-az5", "availability-zone", "available"),
+        )
+    ]
+    offerings = {"m6i.large": offered, "g5.xlarge": offered}
+    assert choose_zones(POOLS, offerings, 9, zones=zones) == ["us-east-1b", "us-east-1f"]
+
+
+@pytest.mark.parametrize(
+    ("zones", "options", "told"),
+    [
+        (["us-east-1a", "us-east-1b"], {}, "10.0.32.0/19, us-east-1c. cannot move to us-east-1b"),
+        (["us-east-1b", "us-east-1c"], {"private_prefix": 20}, "overlaps 10.0.0.0/20"),
+    ],
+)
+def test_a_subnet_that_would_have_to_move_is_refused(zones, options, told):
+    with pytest.raises(CidrError, match=told):
+        subnets("10.0.0.0/16", zones, existing=B_THEN_C, **options)
+
+
+def test_subnets_in_their_place_are_no_obstacle():
+    layout = subnets("10.0.0.0/16", ["us-east-1b", "us-east-1c", "us-east-1a"], existing=B_THEN_C)
+    assert [subnet["zone"] for subnet in layout["private"]][2] == "us-east-1a"
+    # One zone fewer by hand: the third subnet stays where it is.
+    subnets("10.0.0.0/16", ["us-east-1b"], existing=B_THEN_C)
