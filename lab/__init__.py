@@ -16,8 +16,12 @@ class LabError(Exception):
 
 
 def state_dir() -> Path:
-    """Where this checkout's lab keeps everything it writes; two checkouts never share one."""
-    return CHECKOUT / ".lab"
+    """Where this checkout's lab keeps everything it writes; two checkouts never share one.
+
+    GPUSHARE_LAB_DIR names another folder, for a second lab beside the checkout's own.
+    """
+    explicit = os.environ.get("GPUSHARE_LAB_DIR")
+    return Path(explicit).resolve() if explicit else CHECKOUT / ".lab"
 
 
 def cache_dir() -> Path:

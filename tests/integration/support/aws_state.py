@@ -73,10 +73,10 @@ def _others(session: boto3.Session) -> dict[str, dict[str, str]]:
 
 
 def objects(cluster_name: str) -> dict[str, dict[str, str]]:
-    """``{"kind id": tags}`` of every object in account and region that may be ``cluster_name``'s.
+    """``{"kind id": tags}`` of every object in the account that may be ``cluster_name``'s.
 
-    An object tagged as another cluster's is left out (tests beside this one build in another
-    region, and IAM has none); one without such a tag counts. Keys of KMS stand apart, in ``keys``.
+    An object tagged as another cluster's is left out; one without such a tag counts. Keys of KMS
+    stand apart, in ``keys``.
     """
     session = boto3.Session()
     found = {**_ec2(session), **_others(session)}
