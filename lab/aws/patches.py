@@ -180,7 +180,7 @@ def _schedule_key_deletion(plain: Callable[..., Any]) -> Callable[..., Any]:
     return schedule
 
 
-def _cancel_key_deletion(plain: Callable[..., Any]) -> Callable[..., Any]:
+def _by_any_id(plain: Callable[..., Any]) -> Callable[..., Any]:
     return lambda self, key_id: plain(self, self.any_id_to_key_id(key_id))
 
 
@@ -246,7 +246,8 @@ def apply() -> None:
     _extend(EC2Backend, "release_address", _release_address)
     _extend(EC2Backend, "create_image", _create_image)
     _extend(KmsBackend, "schedule_key_deletion", _schedule_key_deletion)
-    _extend(KmsBackend, "cancel_key_deletion", _cancel_key_deletion)
+    for operation in ("cancel_key_deletion", "enable_key", "disable_key"):
+        _extend(KmsBackend, operation, _by_any_id)
     _extend(DomainDispatcherApplication, "infer_service_region_host", _infer_host)
     _extend(ServiceQuotasBackend, "get_service_quota", _get_quota)
     _extend(ServiceQuotasBackend, "list_aws_default_service_quotas", _default_quotas)

@@ -231,3 +231,5 @@ def test_a_key_pending_deletion_is_kept_by_its_arn(client):
     kms.cancel_key_deletion(KeyId=key["Arn"])
     state = kms.describe_key(KeyId=key["KeyId"])["KeyMetadata"]["KeyState"]
     assert state == "Disabled"
+    kms.enable_key(KeyId=key["Arn"])
+    assert kms.describe_key(KeyId=key["KeyId"])["KeyMetadata"]["KeyState"] == "Enabled"
