@@ -54,7 +54,7 @@ test: venv
 
 # Also at kill points that nobody has tried, and with the figures.
 test-all:
-	@GPUSHARE_SEED=$$$$ $(MAKE) test
+	@GPUSHARE_ALL=1 GPUSHARE_SEED=$$$$ $(MAKE) test
 	@$(MAKE) bench
 
 clean: lab-stop
