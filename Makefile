@@ -38,7 +38,7 @@ sanity: venv
 	@tools/sanity.sh
 
 unit: venv
-	@$(BIN)/python -m pytest -q tests/unit
+	@tools/unit.sh
 
 integration: lab
 	@$(LAB) python -m pytest -q tests/integration

@@ -240,7 +240,7 @@ class Cluster:
     ) -> Write:
         path = f"/api/v1/nodes/{quote(name)}/status"
         uid = _fenced_uid(decision)
-        for _ in range(ROUNDS):
+        for _dummy in range(ROUNDS):
             self._count("patch")
             try:
                 after = self.request(

@@ -45,7 +45,7 @@ MAX_PODS, MAX_PODS_LARGE = 110, 250
 
 def derive(
     pools: Any,
-    catalog: Mapping[str, Any] = CATALOG,
+    catalog: Mapping[str, Any] | None = None,
     *,
     cluster_name: str,
     resource: str = RESOURCE,
@@ -61,6 +61,7 @@ def derive(
     agent: whether something in the cluster takes the startup taint away again; without it the
     taint is tolerated but not set. Raises PoolError with everything that is wrong.
     """
+    catalog = CATALOG if catalog is None else catalog
     problems, warnings = Problems(), []
     _check_cluster(problems, cluster_name, resource)
     common = check_tags(problems, "gpushare_tags", tags)

@@ -236,9 +236,9 @@ def over_requested(
             by_node[node_name].append((meta.get("creationTimestamp") or "", label, size))
     found = {}
     for name, items in by_node.items():
-        requested, over = sum(size for _, _, size in items), []
+        requested, over = sum(size for _dummy, _dummy, size in items), []
         left = requested
-        for _, label, size in sorted(items, reverse=True):
+        for _dummy, label, size in sorted(items, reverse=True):
             if left <= shrunk[name]:
                 break
             over.append(label)

@@ -64,6 +64,11 @@ class Refused(Exception):
         self.type = kind
 
 
+def _is_integer(value: Any) -> bool:
+    """Whether it is a whole number of JSON; true and 1.0 are none."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
 def error(kind: str, message: str) -> dict[str, str]:
     """{"type", "message", "remedy"} as a row of gpu_capacity_info carries it."""
     return {"type": kind, "message": message, "remedy": REMEDIES.get(kind, _REBOOT)}
@@ -110,7 +115,7 @@ def parse(output: str, *, instance_id: str, hardware: dict[str, int] | None) -> 
 
 
 def _shape(raw: Any) -> dict[str, Any]:
-    if not isinstance(raw, dict) or type(raw.get("schema")) is not int or raw["schema"] != SCHEMA:
+    if not isinstance(raw, dict) or not _is_integer(raw.get("schema")) or raw["schema"] != SCHEMA:
         raise Refused("MALFORMED", f"the output is no reading of schema {SCHEMA}")
     gpus = raw.get("gpus")
     if not isinstance(gpus, list) or len(gpus) > 64 or not all(isinstance(g, dict) for g in gpus):
@@ -177,7 +182,7 @@ def _gpu(raw: dict[str, Any]) -> dict[str, Any]:
 
 def _number(holder: dict[str, Any], key: str, highest: int) -> int | None:
     value = holder.get(key)
-    if value is None or (type(value) is int and 0 <= value <= highest):
+    if value is None or (_is_integer(value) and 0 <= value <= highest):
         return value
     claim = f"{key} is no whole number from 0 to {highest}: {clean(value, 40)!r}"
     raise Refused("MALFORMED", claim)

@@ -304,7 +304,9 @@ def _collect(call: Calls, command: str, open_ids: set[str], outcomes: dict[str, 
 
 def _outcome(row: dict[str, Any]) -> Outcome:
     plugins = row.get("CommandPlugins") or [{}]
-    output, _, errors = str(plugins[0].get("Output") or "").partition("\n----------ERROR-------\n")
+    output, _dummy, errors = str(plugins[0].get("Output") or "").partition(
+        "\n----------ERROR-------\n"
+    )
     detail = str(row.get("StatusDetails") or row["Status"]).replace(" ", "")
     outcome = OUTCOMES.get(detail) or OUTCOMES.get(row["Status"], "Failed")
     if outcome == "Success":

@@ -108,7 +108,7 @@ class Nvml:
         return buffer.value.decode("utf-8", "replace")[:64]
 
     def numbers(self, name, count, *args):
-        values = [ctypes.c_int() for _ in range(count)]
+        values = [ctypes.c_int() for _dummy in range(count)]
         self.call(name, *args, *[ctypes.byref(value) for value in values])
         return [value.value for value in values]
 
@@ -214,7 +214,7 @@ def read_in_child(read, timeout_s):
         os.waitpid(child, os.WNOHANG)
         message = f"NVML did not answer within {timeout_s:g} s: the driver hangs"
         return _failure("TIMEOUT", 10, message)
-    _, status = os.waitpid(child, 0)
+    _dummy, status = os.waitpid(child, 0)
     try:
         return json.loads(text)
     except ValueError:
@@ -226,7 +226,9 @@ def _drain(descriptor, deadline):
     """All bytes until the other side closes -> (text, True); at the deadline (text, False)."""
     text = b""
     while True:
-        ready, _, _ = select.select([descriptor], [], [], max(0.0, deadline - time.monotonic()))
+        ready, _dummy, _dummy = select.select(
+            [descriptor], [], [], max(0.0, deadline - time.monotonic())
+        )
         if not ready:
             return text, False
         chunk = os.read(descriptor, 65536)
@@ -255,15 +257,17 @@ def _http(address, request, deadline):
             if not chunk:
                 break
             answer += chunk
-    head, _, body = answer.partition(b"\r\n\r\n")
+    head, _dummy, body = answer.partition(b"\r\n\r\n")
     return body.decode("ascii").strip() if b" 200 " in head.split(b"\r\n")[0] + b" " else None
 
 
 def instance_id(limit_s=2.0):
     """This instance's ID by IMDSv2, or None where the metadata service does not answer in time."""
     base = os.environ.get("AWS_EC2_METADATA_SERVICE_ENDPOINT") or "http://169.254.169.254"
-    place, _, path = base.partition("://")[2].partition("/")
-    host, _, port = place.rpartition(":") if ":" in place.rpartition("]")[2] else (place, "", "80")
+    place, _dummy, path = base.partition("://")[2].partition("/")
+    host, _dummy, port = (
+        place.rpartition(":") if ":" in place.rpartition("]")[2] else (place, "", "80")
+    )
     address, root = (host.strip("[]"), int(port)), ("/" + path).rstrip("/")
     deadline = time.monotonic() + limit_s
     line = "%s " + root + "/latest/%s HTTP/1.0\r\nHost: " + place + "\r\n%s\r\n"
