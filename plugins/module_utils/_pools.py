@@ -56,7 +56,7 @@ def derive(
 ) -> dict[str, Any]:
     """Labels, taints, tags, plugin configs and predicted capacity of every pool.
 
-    pools: the schema of docs/pools.md; catalog: CATALOG or what ec2_catalog_info returns.
+    pools: the fields of _pool_fields; catalog: CATALOG or what ec2_catalog_info returns.
     zones: the cluster's zones; without them a pool of one group per zone has no groups yet.
     agent: whether something in the cluster takes the startup taint away again; without it the
     taint is tolerated but not set. Raises PoolError with everything that is wrong.
