@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
-ANNOTATION = "gpushare.eks/published"
+from ansible_collections.gpushare.eks.plugins.module_utils._names import ANNOTATION
+
 MIB = 1048576
 # NVML's total may exceed EC2's size a little: L4 23034 by NVML, 22888 by EC2 (aws-cli issue 8970).
 TOTAL_TOLERANCE = Fraction(102, 100)
@@ -32,6 +33,8 @@ REMEDIES = {
     "IMPLAUSIBLE": "distrust the node: what it claims is not possible for its instance type",
     "BELOW_PREDICTED": "set the pool's usable_mib to what NVML shows less a reserve, run site.yml",
     "NOTHING_LEFT": "lower headroom_mib: a node never publishes 0",
+    "POOL": "label the node with a pool of gpushare_pools that publishes, or leave it out of `nodes`",
+    "TYPE": "give the pool this type, or replace the node by one of the pool's types",
     "AGENT": "leave the node to the agent, or say force: true",
     "NODE": "give the node as Kubernetes JSON with metadata.uid and status",
 }

@@ -30,6 +30,7 @@ from ansible_collections.gpushare.eks.plugins.module_utils._errors import (
     Unreachable,
     aws_errors,
 )
+from ansible_collections.gpushare.eks.plugins.module_utils._names import AGENT_NAME
 from ansible_collections.gpushare.eks.plugins.module_utils._token import TokenSource
 
 try:
@@ -204,6 +205,11 @@ class Cluster:
         """All pods that have not ended."""
         live = "status.phase!=Succeeded,status.phase!=Failed,spec.nodeName!="
         return self.list("/api/v1/pods", "list_pods", fieldSelector=live)
+
+    def agent_pods(self) -> list[dict[str, Any]]:
+        """The pods of the agent that keeps nodes' numbers, wherever it is installed."""
+        label = f"app.kubernetes.io/name={AGENT_NAME}"
+        return self.list("/api/v1/pods", "list_pods", labelSelector=label)
 
     def node(self, name: str) -> dict[str, Any] | None:
         """One Node, or None."""

@@ -11,13 +11,17 @@ import copy
 import re
 from typing import Any
 
+from ansible_collections.gpushare.eks.plugins.module_utils._names import (
+    POOL_LABEL,
+    RESOURCE,
+    STARTUP_TAINT,
+)
 from ansible_collections.gpushare.eks.plugins.module_utils._pool_fields import Problems
 
-RESOURCE = "gpushare.eks/gpu-memory"
-POOL_LABEL = "gpushare.eks/pool"
+__all__ = ["CLUSTER_TAG", "POOL_LABEL", "RESOURCE", "SHARED_GPU", "STARTUP_TAINT", "WHOLE_GPU"]
+
 SHARED_TAINT = "gpushare.eks/shared"
 EXCLUSIVE_TAINT = "nvidia.com/gpu"
-STARTUP_TAINT = "startup-taint.cluster-autoscaler.kubernetes.io/gpushare"
 CONFIG_LABEL = "nvidia.com/device-plugin.config"
 ACCELERATOR_LABEL = "k8s.amazonaws.com/accelerator"
 CLUSTER_TAG = "gpushare.eks/cluster"

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from ansible_collections.gpushare.eks.plugins.module_utils import _policy
 from ansible_collections.gpushare.eks.plugins.module_utils._catalog import CATALOG, gpu_model
 from ansible_collections.gpushare.eks.plugins.module_utils._pool_fields import (
     SUBDOMAIN,
@@ -85,6 +86,7 @@ def derive(
         "pools": built,
         "gpu_pools": gpu_pools,
         "device_plugin_configs": plugin_configs(read, built),
+        "publish_policy": _policy.document(resource, built),
         "gpu_tolerations": tolerations(built),
         "affinity": affinity(gpu_pools),
         "warnings": warnings,

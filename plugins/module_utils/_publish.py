@@ -4,24 +4,20 @@
 
 from __future__ import annotations
 
-import time
-from calendar import timegm
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ansible_collections.gpushare.eks.plugins.module_utils import _policy
 from ansible_collections.gpushare.eks.plugins.module_utils._capacity import (
-    ANNOTATION,
     Decision,
+    Refusal,
     decide,
     parse_quantity,
 )
-from ansible_collections.gpushare.eks.plugins.module_utils._pool_names import POOL_LABEL
+from ansible_collections.gpushare.eks.plugins.module_utils._names import ANNOTATION, CONDITION
 
 MIB = 1024 * 1024
-CONDITION = "GPUMemoryPublished"
-HEARTBEAT_S = 120  # an agent that is alive tells so at least once a minute
-TYPE_LABEL = "node.kubernetes.io/instance-type"
 
 
 def instance_of(node: Mapping[str, Any]) -> str:
@@ -29,36 +25,44 @@ def instance_of(node: Mapping[str, Any]) -> str:
     return str((node.get("spec") or {}).get("providerID") or "").rpartition("/")[2]
 
 
-def agent_alive(node: Mapping[str, Any], now: float) -> bool:
-    """Whether the node's condition carries a fresh heartbeat of an agent. now: epoch seconds."""
-    for condition in (node.get("status") or {}).get("conditions") or []:
-        if condition.get("type") != CONDITION:
-            continue
-        beat = str(condition.get("lastHeartbeatTime") or "")
-        try:
-            at = timegm(time.strptime(beat, "%Y-%m-%dT%H:%M:%SZ"))
-        except ValueError:
-            return False
-        return str(condition.get("reason", "")).startswith("Agent") and now - at < HEARTBEAT_S
-    return False
+def claimed_by_agent(node: Mapping[str, Any]) -> bool:
+    """Whether the agent of this node wrote its condition; it may have ended since."""
+    conditions = (node.get("status") or {}).get("conditions") or []
+    found = [one for one in conditions if one.get("type") == CONDITION]
+    return any(str(one.get("reason", "")).startswith("Agent") for one in found)
+
+
+def live_agents(pods: list[Mapping[str, Any]]) -> frozenset[str]:
+    """Names of the nodes whose agent's pod is ready, out of the agents' pods.
+
+    The pod tells more than a heartbeat on the node would, and costs an idle agent no request.
+    """
+    found = set()
+    for pod in pods:
+        conditions = (pod.get("status") or {}).get("conditions") or []
+        ready = any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+        if ready and not pod["metadata"].get("deletionTimestamp"):
+            found.add(pod["spec"].get("nodeName") or "")
+    return frozenset(found - {""})
 
 
 @dataclass(frozen=True)
 class Wanted:
     """What the caller asked for: options of node_capacity, indexed for a fleet.
 
-    readings: {instance ID: row of gpu_capacity_info}; pools: {name: derived pool} or None; policy:
-    {"headroom_mib" | None, "multi_gpu" | None}, None meaning: as the pool says.
+    readings: {instance ID: row of gpu_capacity_info}; pools: _policy.document or None; policy:
+    {"headroom_mib" | None, "multi_gpu" | None}, None meaning: as the pool says; agents: names of
+    the nodes that a live agent keeps.
     """
 
     resource: str
     state: str
     readings: Mapping[str, Mapping[str, Any]]
-    pools: Mapping[str, Mapping[str, Any]] | None
+    pools: Mapping[str, Any] | None
     policy: Mapping[str, Any]
     nodes: frozenset[str] | None
     force: bool
-    clock: Callable[[], float] = time.time
+    agents: frozenset[str] = frozenset()
 
     def selects(self, node: Mapping[str, Any]) -> bool:
         """Whether this run is about that node."""
@@ -76,16 +80,8 @@ class Wanted:
         annotations = node["metadata"].get("annotations") or {}
         return ANNOTATION in annotations or any(self.resource in (p or {}) for p in places)
 
-    def pool_of(self, node: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        """The derived pool that the node's label names, None when there is no such pool."""
-        label = (node["metadata"].get("labels") or {}).get(POOL_LABEL)
-        return (self.pools or {}).get(label)
-
     def _shares(self, node: Mapping[str, Any]) -> bool:
-        pool = self.pool_of(node)
-        return bool(pool) and any(
-            one["gpu_memory_mib"] is not None for one in pool["predicted_by_type"].values()
-        )
+        return _policy.pool_of(node) in self.pools["pools"]
 
     def decide(self, node: Mapping[str, Any]) -> Decision:
         """What has to become of the node, by _capacity.decide under its pool's policy."""
@@ -94,44 +90,24 @@ class Wanted:
             "resource": self.resource,
             "state": self.state,
             "force": self.force,
-            "agent_alive": agent_alive(node, self.clock()),
+            "agent_alive": node["metadata"]["name"] in self.agents and claimed_by_agent(node),
             "hardware_mib": ((row or {}).get("hardware") or {}).get("gpu_memory_mib"),
             "predicted_mib": None,
             "headroom_mib": self.policy.get("headroom_mib"),
             "multi_gpu": self.policy.get("multi_gpu"),
         }
         if self.state == "present" and self.pools is not None:
-            refusal = self._by_pool(node, policy)
-            if refusal:
-                return refusal
+            try:
+                by_pool = _policy.for_node(node, self.pools)
+            except Refusal as refusal:
+                return Decision("refuse", str(refusal), problems=[refusal.problem])
+            policy["predicted_mib"] = by_pool["predicted_mib"]
+            for key in ("hardware_mib", "headroom_mib", "multi_gpu"):
+                if policy[key] is None:
+                    policy[key] = by_pool[key]
         policy["headroom_mib"] = policy["headroom_mib"] or 0
         policy["multi_gpu"] = policy["multi_gpu"] or "refuse"
         return decide(node, _usable(row), policy)
-
-    def _by_pool(self, node: Mapping[str, Any], policy: dict[str, Any]) -> Decision | None:
-        """Fill the policy from the node's pool; a refusal where the pool has no share for it."""
-        name, pool = node["metadata"]["name"], self.pool_of(node)
-        if pool is None:
-            return _refusal(
-                "POOL",
-                f"{name}: its label {POOL_LABEL} names no pool of this cluster",
-                "label the node with its pool, or leave it out of `nodes`",
-            )
-        kind = (node["metadata"].get("labels") or {}).get(TYPE_LABEL)
-        predicted = pool["predicted_by_type"].get(kind)
-        if predicted is None or predicted["gpu_memory_mib"] is None:
-            allowed = ", ".join(sorted(pool["predicted_by_type"]))
-            return _refusal(
-                "TYPE",
-                f"{name}: pool {pool['name']} predicts no gpu-memory for its instance type {kind}",
-                f"give the pool this type, or replace the node by one of: {allowed}",
-            )
-        policy["predicted_mib"] = predicted["gpu_memory_mib"]
-        sharing = pool.get("sharing") or {}
-        for key in ("headroom_mib", "multi_gpu"):
-            if policy[key] is None:
-                policy[key] = sharing.get(key)
-        return None
 
 
 def _usable(row: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
@@ -142,11 +118,6 @@ def _usable(row: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
     if not row or not row.get("reading") or (row.get("error") or {}).get("type") == "GPU_MISSING":
         return row
     return row["reading"]
-
-
-def _refusal(code: str, message: str, remedy: str) -> Decision:
-    problem = {"code": code, "message": message, "remedy": remedy}
-    return Decision("refuse", message, problems=[problem])
 
 
 def unmatched(wanted: Wanted, nodes: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -183,7 +154,7 @@ def row(node: Mapping[str, Any], action: str, reason: str, decision: Decision) -
     return {
         "name": node["metadata"]["name"],
         "instance_id": instance_of(node) or None,
-        "pool": (node["metadata"].get("labels") or {}).get(POOL_LABEL),
+        "pool": _policy.pool_of(node),
         "before_mib": decision.before_mib,
         "after_mib": decision.before_mib if failed else decision.after_mib,
         "action": action,

@@ -239,8 +239,9 @@ def _drain(descriptor, deadline):
 
 def boot_id():
     """This boot's ID, or None where the kernel does not tell."""
+    path = os.environ.get("GPUSHARE_BOOT_ID_FILE") or "/proc/sys/kernel/random/boot_id"
     try:
-        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as handle:
+        with open(path, encoding="ascii") as handle:
             return handle.read().strip()
     except OSError:
         return None

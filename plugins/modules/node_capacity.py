@@ -18,10 +18,11 @@ description:
     An annotation on the node tells where its number comes from.
   - A node with several GPUs is refused, because a sum over GPUs places pods where no single GPU can
     hold them; O(policy.multi_gpu=sum) is the way around.
-  - Where an agent in the cluster keeps a node (condition C(GPUMemoryPublished)), the module only
-    audits it, unless O(force=true).
+  - Where an agent in the cluster keeps a node (condition C(GPUMemoryPublished), and the agent's pod
+    is ready), the module only audits it, unless O(force=true). What differs there is given 10
+    seconds, because the agent mends it within two.
   - It needs C(eks:DescribeCluster) and, in Kubernetes, C(nodes) list and get, C(nodes/status)
-    patch, and C(pods) list (used only when a number shrinks).
+    patch, and C(pods) list (used only when a number shrinks, or where an agent keeps nodes).
 author:
   - gpushare.eks contributors (@gpushare)
 requirements:
@@ -183,13 +184,18 @@ counts:
   sample: {list: 1, pages: 1, patch: 200, retry: 0, nodes: 200, published: 200, failures: 0}
 """
 
+import time
+from dataclasses import replace
 from typing import Any
 
 from ansible.module_utils.basic import missing_required_lib
 from ansible_collections.amazon.aws.plugins.module_utils.modules import AnsibleAWSModule
 
-from ansible_collections.gpushare.eks.plugins.module_utils import _nodes, _publish
+from ansible_collections.gpushare.eks.plugins.module_utils import _nodes, _policy, _publish
 from ansible_collections.gpushare.eks.plugins.module_utils._errors import PartialFailure, run
+
+
+AGENT_GRACE_S = 10.0  # a live agent needs 2 s, after a restart of the API server up to 10 s
 
 
 def wanted(params: dict[str, Any]) -> _publish.Wanted:
@@ -199,7 +205,7 @@ def wanted(params: dict[str, Any]) -> _publish.Wanted:
         resource=params["resource"],
         state=params["state"],
         readings={row["instance_id"]: row for row in params["readings"]},
-        pools=None if pools is None else {pool["name"]: pool for pool in pools},
+        pools=None if pools is None else _policy.document(params["resource"], pools),
         policy=params["policy"],
         nodes=None if params["nodes"] is None else frozenset(params["nodes"]),
         force=params["force"],
@@ -215,7 +221,10 @@ def publish(module: Any) -> dict[str, Any]:
     )
     listed = cluster.nodes()
     chosen = {node["metadata"]["name"]: node for node in listed if plan.selects(node)}
+    if any(_publish.claimed_by_agent(node) for node in chosen.values()):
+        plan = replace(plan, agents=_publish.live_agents(cluster.agent_pods()))
     decisions = {key: plan.decide(node) for key, node in sorted(chosen.items())}
+    _let_agents_work(cluster, plan, chosen, decisions)
     patches = {key: one for key, one in decisions.items() if one.action == "patch"}
     writes = {} if module.check_mode else cluster.write_all(patches, plan.decide)
     rows = []
@@ -229,6 +238,25 @@ def publish(module: Any) -> dict[str, Any]:
     _tell_shrunk(module, cluster, rows)
     rows += _publish.unmatched(plan, listed)
     return _result(module, cluster, rows, diffs)
+
+
+def _let_agents_work(
+    cluster: Any, plan: _publish.Wanted, chosen: dict[str, Any], decisions: dict[str, Any]
+) -> None:
+    """What an agent keeps it also mends, within seconds; only what it leaves wrong is a finding."""
+    end = time.monotonic() + AGENT_GRACE_S
+    while time.monotonic() < end:
+        kept = [
+            name
+            for name, one in decisions.items()
+            if one.action == "refuse" and one.problems[0]["code"] == "AGENT"
+        ]
+        if not kept:
+            return
+        time.sleep(0.5)
+        for name in kept:
+            chosen[name] = cluster.node(name) or chosen[name]
+            decisions[name] = plan.decide(chosen[name])
 
 
 def _tell_shrunk(module: Any, cluster: Any, rows: list[dict[str, Any]]) -> None:

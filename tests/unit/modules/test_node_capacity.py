@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import base64
+import copy
 import json
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -279,19 +281,44 @@ def test_absent_takes_the_resource_and_the_annotation_away(api, run):
     assert again["nodes"] == []
 
 
-@pytest.mark.parametrize(
-    ("beat", "alive"), [("2999-01-01T00:00:00Z", True), ("2020-01-01T00:00:00Z", False)]
-)
-def test_where_an_agent_lives_the_module_audits(api, run, beat, alive):
+def kept_by_agent(name="node-0", ready="True"):
+    return {
+        "metadata": {"name": f"gpushare-agent-{name}"},
+        "spec": {"nodeName": name, "containers": []},
+        "status": {"conditions": [{"type": "Ready", "status": ready}]},
+    }
+
+
+@pytest.mark.parametrize("ready", ["True", "False"])
+def test_where_an_agent_lives_the_module_audits(api, run, ready, monkeypatch):
+    monkeypatch.setattr(node_capacity, "AGENT_GRACE_S", 0.6)
     one = in_pool(0)
-    one["status"]["conditions"] = [
-        {"type": "GPUMemoryPublished", "reason": "AgentPublished", "lastHeartbeatTime": beat}
-    ]
-    server = api([one])
+    one["status"]["conditions"] = [{"type": "GPUMemoryPublished", "reason": "AgentPublished"}]
+    server = api([one], [kept_by_agent(ready=ready)])
     result = run(server, readings=[row(0)], pools=POOLS, max_failures=1)
-    assert actions(result) == {"node-0": "refuse" if alive else "patch"}
+    assert actions(result) == {"node-0": "refuse" if ready == "True" else "patch"}
     run(server, readings=[row(0)], pools=POOLS, force=True)
     assert stands(server) == "14848Mi"
+
+
+def test_what_the_agent_mends_meanwhile_is_no_finding(api, run):
+    one = in_pool(0)
+    one["status"]["conditions"] = [{"type": "GPUMemoryPublished", "reason": "AgentPublished"}]
+    server = api([one], [kept_by_agent()])
+    run(server, readings=[row(0)], pools=POOLS, force=True)
+    mended = copy.deepcopy(server.nodes["node-0"])
+    for part in ("capacity", "allocatable"):
+        server.nodes["node-0"]["status"][part][RESOURCE] = "20Gi"
+    threading.Timer(0.7, lambda: server.nodes.update({"node-0": mended})).start()
+    result = run(server, readings=[row(0)], pools=POOLS)
+    assert actions(result) == {"node-0": "none"}
+    assert result["changed"] is False
+
+
+def test_without_an_agents_condition_no_pods_are_listed(api, run):
+    server = api([in_pool(0)])
+    run(server, readings=[row(0)], pools=POOLS)
+    assert server.seen[("GET", "pods")] == 0
 
 
 def test_the_cas_stays_in_memory():
