@@ -164,6 +164,13 @@ def _memory(nvml, handle, gpu):
     gpu["reserved_mib"] = -(-memory.reserved // MIB)
 
 
+def system(nvml):
+    """{"driver", "cuda"} of an NVML that was initialised; raises NvmlError."""
+    driver = nvml.text("nvmlSystemGetDriverVersion")
+    cuda = nvml.numbers("nvmlSystemGetCudaDriverVersion_v2", 1)[0]
+    return {"driver": driver, "cuda": f"{cuda // 1000}.{cuda % 1000 // 10}"}
+
+
 def read_nvml(library=None, load=ctypes.CDLL):
     """Read all GPUs in this process -> {"driver", "cuda", "gpus", "error"}; raises nothing."""
     answer = {"driver": None, "cuda": None, "gpus": [], "error": None}
@@ -172,9 +179,7 @@ def read_nvml(library=None, load=ctypes.CDLL):
         nvml = Nvml(path, load)
         nvml.call("nvmlInit_v2")
         try:
-            answer["driver"] = nvml.text("nvmlSystemGetDriverVersion")
-            cuda = nvml.numbers("nvmlSystemGetCudaDriverVersion_v2", 1)[0]
-            answer["cuda"] = f"{cuda // 1000}.{cuda % 1000 // 10}"
+            answer.update(system(nvml))
             count = nvml.numbers("nvmlDeviceGetCount_v2", 1)[0]
             answer["gpus"] = [read_gpu(nvml, index) for index in range(count)]
         finally:
