@@ -20,7 +20,9 @@ from typing import Any
 from ansible_collections.gpushare.eks.plugins.module_utils import nvml_probe
 
 CHILD = "ansible_collections.gpushare.eks.plugins.module_utils._nvml_watch"
-HANG_S = 10.0  # a look takes milliseconds; the driver's own worst case (initialisation) a few seconds
+HANG_S = (
+    10.0  # a look takes milliseconds; the driver's own worst case (initialisation) a few seconds
+)
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 10.0
 
 
