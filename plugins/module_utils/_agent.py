@@ -112,8 +112,9 @@ class Agent:
                 next_look = max(failed, pause * random.uniform(0.5, 1.0))
                 pause = min(pause * 2, LONGEST_PAUSE_S)
             with self._wake:
+                # After a failure news do not shorten the wait: they would make a storm of tries.
                 self._wake.wait_for(
-                    lambda: self._stopping or (self._news and failed is None), next_look
+                    lambda calm=failed is None: self._stopping or (self._news and calm), next_look
                 )
 
     def step(self) -> float | None:
@@ -229,7 +230,7 @@ def event(node: dict[str, Any], found: Plan, name: str) -> dict[str, Any]:
 
 
 def _older(new: dict[str, Any] | None, old: dict[str, Any] | None) -> bool:
-    """Whether the watch shows what our own patch has overtaken; versions of one object are ordered."""
+    """Whether it is from before our own patch; versions of one object are ordered."""
     if new is None or old is None or new["metadata"]["uid"] != old["metadata"]["uid"]:
         return False
     versions = [one["metadata"].get("resourceVersion") or "" for one in (new, old)]

@@ -8,6 +8,7 @@ than all else in the agent.
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import socket
@@ -135,10 +136,8 @@ class Api:
         """End the watch that runs, from another thread."""
         connection = self._watching
         if connection is not None and connection.sock is not None:
-            try:
+            with contextlib.suppress(OSError):  # it ended by itself
                 connection.sock.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass  # it ended by itself
 
 
 def _keep_alive(sock: socket.socket) -> None:

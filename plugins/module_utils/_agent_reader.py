@@ -7,6 +7,7 @@ Standard library only, Python 3.9.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
@@ -27,7 +28,7 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 10.0
 
 
 class Reader(threading.Thread):
-    """Calls `tell` with the probe's reading whenever it changed, a failure of the child included."""
+    """Calls `tell` with each new reading of the probe, also one that says how the child failed."""
 
     def __init__(
         self,
@@ -37,7 +38,7 @@ class Reader(threading.Thread):
         hang_s: float = HANG_S,
     ) -> None:
         super().__init__(name="nvml", daemon=True)
-        # -S and -B: no site packages and no compiled files, which a read-only container lacks anyway.
+        # -S and -B: without site packages and compiled files, it starts faster and stays small.
         self._command = command or [sys.executable, "-S", "-B", "-m", CHILD]
         self._tell, self._hang_s = tell, hang_s
         self._child: subprocess.Popen[bytes] | None = None
@@ -97,10 +98,8 @@ class Reader(threading.Thread):
     @staticmethod
     def _reap(child: subprocess.Popen[bytes]) -> None:
         """A process that is stuck in the driver survives SIGKILL for a while: left to its fate."""
-        try:
+        with contextlib.suppress(subprocess.TimeoutExpired):
             child.wait(1)
-        except subprocess.TimeoutExpired:
-            pass
 
     @staticmethod
     def _reading(answer: dict[str, Any]) -> dict[str, Any]:

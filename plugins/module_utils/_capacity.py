@@ -33,7 +33,7 @@ REMEDIES = {
     "IMPLAUSIBLE": "distrust the node: what it claims is not possible for its instance type",
     "BELOW_PREDICTED": "set the pool's usable_mib to what NVML shows less a reserve, run site.yml",
     "NOTHING_LEFT": "lower headroom_mib: a node never publishes 0",
-    "POOL": "label the node with a pool of gpushare_pools that publishes, or leave it out of `nodes`",
+    "POOL": "label the node with a pool that publishes, or leave it out of `nodes`",
     "TYPE": "give the pool this type, or replace the node by one of the pool's types",
     "AGENT": "leave the node to the agent, or say force: true",
     "NODE": "give the node as Kubernetes JSON with metadata.uid and status",

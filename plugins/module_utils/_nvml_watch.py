@@ -9,6 +9,7 @@ cost a hundred times as much on a GPU without persistence mode. Standard library
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
@@ -65,10 +66,8 @@ class Watch:
 
     def _close(self) -> None:
         if self._nvml is not None:
-            try:
+            with contextlib.suppress(nvml_probe.NvmlError):  # it is opened anew anyway
                 self._nvml.call("nvmlShutdown")
-            except nvml_probe.NvmlError:
-                pass  # it is opened anew anyway
             self._nvml = None
 
 

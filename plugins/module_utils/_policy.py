@@ -42,7 +42,7 @@ def document(resource: str, pools: Iterable[Mapping[str, Any]]) -> dict[str, Any
 
 
 def bounds(policy: Mapping[str, Any]) -> dict[str, str]:
-    """{instance type: quantity}: more than this no node of the type can have, whatever it claims."""
+    """{instance type: quantity}: more than this no node of the type can have."""
     sizes: dict[str, int] = {}
     for pool in policy["pools"].values():
         for name, one in pool["types"].items():
