@@ -52,7 +52,7 @@ class PolicyFile:
         return self._policy
 
 
-def serve_metrics(agent: Agent, port: int) -> None:
+def serve_metrics(agent: Agent, port: int) -> Any:
     """Prometheus text at /metrics, of every address of the pod."""
     from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer  # 3 MiB, only if wanted
 
@@ -70,6 +70,7 @@ def serve_metrics(agent: Agent, port: int) -> None:
 
     server = ThreadingHTTPServer(("", port), Handler)
     threading.Thread(target=server.serve_forever, daemon=True, name="metrics").start()
+    return server
 
 
 def watch_over(agent: Agent) -> None:

@@ -194,7 +194,6 @@ from ansible_collections.amazon.aws.plugins.module_utils.modules import AnsibleA
 from ansible_collections.gpushare.eks.plugins.module_utils import _nodes, _policy, _publish
 from ansible_collections.gpushare.eks.plugins.module_utils._errors import PartialFailure, run
 
-
 AGENT_GRACE_S = 10.0  # a live agent needs 2 s, after a restart of the API server up to 10 s
 
 
