@@ -2,6 +2,7 @@
 
 - the EKS-optimized images exist, and their public parameters name them;
 - tags of NAT gateways and Elastic IPs are found by their resource type;
+- the tags of one object are looked up, where moto walks over the tags of everything;
 - launch templates: see template_patches.
 
 What the roles meet beyond these stands in patches.py.
@@ -14,7 +15,8 @@ import hashlib
 from moto.core.utils import utcnow
 from moto.ec2.models import ec2_backends
 from moto.ec2.models.amis import Ami
-from moto.ec2.utils import EC2_PREFIX_TO_RESOURCE
+from moto.ec2.models.core import TaggedEC2Resource
+from moto.ec2.utils import EC2_PREFIX_TO_RESOURCE, get_prefix
 from moto.ssm.models import Parameter, ParameterDict
 
 from lab.aws import template_patches
@@ -50,6 +52,16 @@ def _image(account_id: str, region: str, version: str, arch: str, variant: str) 
             region_name=f"{region}a",
         )
     return image_id
+
+
+def _tags_of(self: TaggedEC2Resource) -> list[dict[str, str]]:
+    """What describe_tags filtered by this ID answers; 1,000 instances take it a minute."""
+    kind = EC2_PREFIX_TO_RESOURCE.get(get_prefix(self.id), "") if self.id else ""
+    tags = dict(self.ec2_backend.tags.get(self.id) or {}) if self.id else {}
+    return [
+        {"resource_id": self.id, "key": key, "value": value, "resource_type": kind}
+        for key, value in tags.items()
+    ]
 
 
 def _check_loading(self: ParameterDict, key: str) -> None:
@@ -91,4 +103,5 @@ def apply() -> None:
     ParameterDict._check_loading_status = _check_loading
     EC2_PREFIX_TO_RESOURCE["nat"] = "natgateway"
     EC2_PREFIX_TO_RESOURCE["eipalloc"] = "elastic-ip"
+    TaggedEC2Resource.get_tags = _tags_of
     template_patches.apply()
