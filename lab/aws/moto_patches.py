@@ -3,6 +3,7 @@
 - the EKS-optimized images exist, and their public parameters name them;
 - tags of NAT gateways and Elastic IPs are found by their resource type;
 - the tags of one object are looked up, where moto walks over the tags of everything;
+- under which names a member of an answer is looked for is worked out once, not for each object;
 - launch templates: see template_patches.
 
 What the roles meet beyond these stands in patches.py.
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 
+from moto.core.serialize import AttributePickerContext, XFormedAttributePicker
 from moto.core.utils import utcnow
 from moto.ec2.models import ec2_backends
 from moto.ec2.models.amis import Ami
@@ -28,6 +30,8 @@ _EKS_OWNER = "602401143452"
 _RELEASE = "20261105"
 _PATCH = {"1.34": "1.34.6", "1.35": "1.35.4", "1.36": "1.36.3"}
 _VARIANTS = ("standard", "nvidia", "neuron")
+_plain_keys = XFormedAttributePicker.get_possible_keys
+_known_keys: dict[tuple[type, str, object], list[str]] = {}
 _plain_check = ParameterDict._check_loading_status
 
 
@@ -52,6 +56,14 @@ def _image(account_id: str, region: str, version: str, arch: str, variant: str) 
             region_name=f"{region}a",
         )
     return image_id
+
+
+def _possible_keys(self: XFormedAttributePicker, context: AttributePickerContext) -> list[str]:
+    """The names depend on the class, the member and its shape alone; botocore keeps the shapes."""
+    place = (type(context.obj), context.key, context.shape)
+    if place not in _known_keys:
+        _known_keys[place] = list(dict.fromkeys(_plain_keys(self, context)))
+    return _known_keys[place]
 
 
 def _tags_of(self: TaggedEC2Resource) -> list[dict[str, str]]:
@@ -104,4 +116,5 @@ def apply() -> None:
     EC2_PREFIX_TO_RESOURCE["nat"] = "natgateway"
     EC2_PREFIX_TO_RESOURCE["eipalloc"] = "elastic-ip"
     TaggedEC2Resource.get_tags = _tags_of
+    XFormedAttributePicker.get_possible_keys = _possible_keys
     template_patches.apply()

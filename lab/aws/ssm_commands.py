@@ -144,20 +144,31 @@ class Dispatcher:
     def _dispatch(self, command: Command) -> None:
         waiting = list(command.invocations.values())
         running: set[Future[None]] = set()
-        while waiting or running:
+        shared: list[tuple[float, Invocation]] = []  # by the time at which they answer
+        while waiting or running or shared:
             errors = sum(i.details in _COUNTED for i in command.invocations.values())
             for invocation in list(waiting):
                 if invocation.node.instance_id in command.cancelled:
                     invocation.end("Cancelled", "Cancelled")
                 elif errors > command.max_errors:
                     invocation.end(*OUTCOMES["Terminated"])
-                elif len(running) < command.max_concurrency:
-                    running.add(self._pool.submit(self._invoke, command, invocation))
-                else:
+                elif len(running) + len(shared) >= command.max_concurrency:
                     continue
+                elif self._shares(command, invocation.node):
+                    # No thread of its own: a thousand nodes answer at the same time.
+                    _begin(invocation)
+                    shared.append((time.monotonic() + self._settings.share_latency_s, invocation))
+                else:
+                    running.add(self._pool.submit(self._invoke, command, invocation))
                 waiting.remove(invocation)
+            pause = max(0.0, shared[0][0] - time.monotonic()) if shared else 0.5
             if running:
-                _, running = wait(running, timeout=0.5, return_when=FIRST_COMPLETED)
+                _, running = wait(running, timeout=pause, return_when=FIRST_COMPLETED)
+            else:
+                time.sleep(pause)
+            while shared and shared[0][0] <= time.monotonic():
+                invocation = shared.pop(0)[1]
+                self._end(invocation, lambda i=invocation: self._shared_answer(command, i.node))
 
     def _invoke(self, command: Command, invocation: Invocation) -> None:
         node = invocation.node
@@ -165,19 +176,21 @@ class Dispatcher:
         if outcome == "NoAnswer":
             self._silence(command, invocation)
             return
-        invocation.started = time.time()
-        invocation.status = invocation.details = "InProgress"
+        _begin(invocation)
         if outcome:
             time.sleep(self._settings.share_latency_s)
             status, details = OUTCOMES[outcome]
             code = 1 if outcome == "Failed" else -1
             invocation.end(status, details, Result(status, details, code))
             return
+        self._end(invocation, lambda: self._execute(command, node))
+
+    def _end(self, invocation: Invocation, answer: Callable[[], Result]) -> None:
         try:
-            result = self._execute(command, node)
+            result = answer()
         except (OSError, KeyError, ValueError) as error:
             result = Result("Failed", "Failed", -1, stderr=f"the lab's agent: {error}")
-        if not self._alive(node.instance_id):
+        if not self._alive(invocation.node.instance_id):
             invocation.end(*OUTCOMES["Undeliverable"])
         invocation.end(result.status, result.details, result)
 
@@ -190,14 +203,27 @@ class Dispatcher:
         else:
             invocation.end("TimedOut", "Delivery Timed Out")
 
-    def _execute(self, command: Command, node: Node) -> Result:
+    def _shares(self, command: Command, node: Node) -> bool:
+        """Whether one node of the type answers for this one."""
         name = command.document
         in_flight = sum(c.unfinished for c in list(self._commands) if c.document == name)
-        healthy = not nvml.faults(node.instance_id) and not nvml.is_absent(node.instance_id)
-        if in_flight <= self._settings.share_above or not healthy:
-            return self._run(node, command.steps)
+        unlike = nvml.faults(node.instance_id) or nvml.is_absent(node.instance_id)
+        asked_for = self._outcomes.get(node.instance_id)
+        return in_flight > self._settings.share_above and not unlike and not asked_for
+
+    def _execute(self, command: Command, node: Node) -> Result:
+        # The first command of a large fleet is alone for a moment: look again while it queues.
+        while not self._machine.acquire(timeout=0.05):
+            if self._shares(command, node):
+                return self._shared_answer(command, node)
+        try:
+            return self._agent.run(node, command.steps)
+        finally:
+            self._machine.release()
+
+    def _shared_answer(self, command: Command, node: Node) -> Result:
         began = time.monotonic()
-        key = (name, tuple(command.steps), node.instance_type, node.region)
+        key = (command.document, tuple(command.steps), node.instance_type, node.region)
         with self._lock:
             at, model, answer = self._shared.get(key, (0.0, node, Future()))
             mine = began - at > self._settings.share_age_s
@@ -206,14 +232,13 @@ class Dispatcher:
                 self._shared[key] = (began, model, answer)
         if mine:
             try:
-                answer.set_result(self._run(node, command.steps))
+                answer.set_result(self._agent.run(node, command.steps))
             except BaseException as error:
                 answer.set_exception(error)
                 raise
-        result = answer.result().of(model.identity(), node.identity())
-        time.sleep(max(0.0, began + self._settings.share_latency_s - time.monotonic()))
-        return result
+        return answer.result().of(model.identity(), node.identity())
 
-    def _run(self, node: Node, steps: list[Step]) -> Result:
-        with self._machine:
-            return self._agent.run(node, steps)
+
+def _begin(invocation: Invocation) -> None:
+    invocation.started = time.time()
+    invocation.status = invocation.details = "InProgress"

@@ -27,7 +27,9 @@ except ImportError:  # the modules' door reports a missing boto3 itself
 DOCUMENT_PREFIX = "gpushare-probe-"
 BATCH = 50  # InstanceIds of one SendCommand, and rows of one page
 FIRST_PAUSE_S, LONGEST_PAUSE_S, GROWTH = 0.2, 5.0, 1.3
-POLLS_A_SECOND = 5  # AWS publishes no rate; one call a second and more has been throttled
+# AWS publishes no rate. A first look at each command of 1,000 nodes may go out at once; what comes
+# after is held to a pace, because polling for long is what has throttled AWS's own tools.
+POLLS_AT_ONCE, POLLS_A_SECOND = 20, 5
 DELIVERY_S = 30  # the least that SendCommand takes for the delivery to a node
 THROTTLED = {
     "RateExceeded",
@@ -116,6 +118,25 @@ def probe_document() -> dict[str, Any]:
     return {"name": name, "content": content, "text": text, "hash": digest}
 
 
+class Pace:
+    """A token bucket: `at_once` calls without a wait, then `a_second`."""
+
+    def __init__(self, at_once: int, a_second: float, clock: Any, sleep: Any) -> None:
+        self._most, self._rate, self._clock, self._sleep = at_once, a_second, clock, sleep
+        self._tokens, self._since = float(at_once), clock()
+
+    def wait(self) -> None:
+        """Return when the next call may go out."""
+        while True:
+            now = self._clock()
+            self._tokens = min(self._most, self._tokens + (now - self._since) * self._rate)
+            self._since = now
+            if self._tokens >= 1:
+                self._tokens -= 1
+                return
+            self._sleep((1 - self._tokens) / self._rate + 1e-3)
+
+
 class Calls:
     """Client calls with a backoff of our own under throttling, counted; ends at the deadline."""
 
@@ -177,12 +198,13 @@ def run_on_fleet(
         batch = wanted[start : start + BATCH]
         if not _send(call, document, batch, comment, fleet, commands):
             unknown += _send_managed(call, document, batch, comment, fleet, commands)
-    pause = max(FIRST_PAUSE_S, len(commands) / POLLS_A_SECOND)
+    pace, pause = Pace(POLLS_AT_ONCE, POLLS_A_SECOND, clock, sleep), FIRST_PAUSE_S
     while (unknown or any(commands.values())) and clock() < call.deadline:
         sleep(min(pause * random.uniform(0.8, 1.0), max(0.0, call.deadline - clock())))
-        pause = min(pause * GROWTH, max(LONGEST_PAUSE_S, len(commands) / POLLS_A_SECOND))
+        pause = min(pause * GROWTH, LONGEST_PAUSE_S)
         for command, open_ids in commands.items():
-            if open_ids:
+            if open_ids and clock() < call.deadline:
+                pace.wait()
                 _collect(call, command, open_ids, fleet.outcomes)
         asked, unknown = unknown, []
         for start in range(0, len(asked), BATCH):

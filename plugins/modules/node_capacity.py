@@ -25,8 +25,6 @@ description:
     patch, and C(pods) list (used only when a number shrinks, or where an agent keeps nodes).
 author:
   - gpushare.eks contributors (@gpushare)
-requirements:
-  - kubernetes
 options:
   cluster_name:
     description: The EKS cluster. Its endpoint and CA come from EKS, the bearer token from STS.
@@ -188,7 +186,6 @@ import time
 from dataclasses import replace
 from typing import Any
 
-from ansible.module_utils.basic import missing_required_lib
 from ansible_collections.amazon.aws.plugins.module_utils.modules import AnsibleAWSModule
 
 from ansible_collections.gpushare.eks.plugins.module_utils import _nodes, _policy, _publish
@@ -331,9 +328,6 @@ def main() -> None:
         "timeout": {"type": "int", "default": 120},
     }
     module = AnsibleAWSModule(argument_spec=spec, supports_check_mode=True)
-    if _nodes.KUBERNETES_ERROR:
-        missing = missing_required_lib("kubernetes")
-        module.fail_json(msg=missing, exception=str(_nodes.KUBERNETES_ERROR))
     run(module, lambda: publish(module))
 
 

@@ -400,3 +400,15 @@ def test_a_cluster_without_endpoint_is_not_ready_yet():
     with pytest.raises(NotFound) as caught:
         _nodes.connect(Eks(status="CREATING"), None, "demo")
     assert "CREATING" in str(caught.value)
+
+
+def test_the_proxy_of_the_environment_is_used_with_its_login(monkeypatch):
+    for name in ("NO_PROXY", "no_proxy", "HTTPS_PROXY", "https_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    assert _nodes._pool("https://api.example", None).proxy is None
+    monkeypatch.setenv("https_proxy", "http://me:p%40ss@proxy.example:3128")
+    pool = _nodes._pool("https://api.example", None)
+    assert pool.proxy.url == "http://me:p%40ss@proxy.example:3128"
+    assert pool.proxy_headers == {"proxy-authorization": "Basic bWU6cEBzcw=="}
+    monkeypatch.setenv("no_proxy", "api.example")
+    assert _nodes._pool("https://api.example", None).proxy is None
