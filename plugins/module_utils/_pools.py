@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ansible_collections.gpushare.eks.plugins.module_utils import _policy
+from ansible_collections.gpushare.eks.plugins.module_utils import _names, _policy
 from ansible_collections.gpushare.eks.plugins.module_utils._catalog import CATALOG, gpu_model
 from ansible_collections.gpushare.eks.plugins.module_utils._pool_fields import (
     SUBDOMAIN,
@@ -78,6 +78,7 @@ def derive(
     if problems:
         raise PoolError(problems)
     gpu_pools = [pool["name"] for pool in built if pool["accelerated"]]
+    policy = _policy.document(resource, built)
     _warn(built, zones, warnings)
     return {
         "schema": 1,
@@ -86,7 +87,16 @@ def derive(
         "pools": built,
         "gpu_pools": gpu_pools,
         "device_plugin_configs": plugin_configs(read, built),
-        "publish_policy": _policy.document(resource, built),
+        "publish_policy": policy,
+        "publish_bounds": _policy.bounds(policy),
+        "names": {
+            "annotation": _names.ANNOTATION,
+            "condition": _names.CONDITION,
+            "pool_label": _names.POOL_LABEL,
+            "type_label": _names.TYPE_LABEL,
+            "startup_taint": startup_taints(True)[0],
+            "agent": _names.AGENT_NAME,
+        },
         "gpu_tolerations": tolerations(built),
         "affinity": affinity(gpu_pools),
         "warnings": warnings,
