@@ -46,6 +46,7 @@ class DevicePluginEffect:
         self._plane = control_plane
         self._gpus_of = gpus_of
         self._nodes: dict[str, dict] = {}
+        self._listed = False
         self._pods: dict[str, tuple[str, dict]] = {}
         self._dirty: dict[str, float] = {}
         self._changed = threading.Condition()
@@ -72,6 +73,11 @@ class DevicePluginEffect:
             self._stopped = True
             self._changed.notify_all()
 
+    def nodes(self) -> dict[str, dict] | None:
+        """The cluster's Nodes by name; None as long as nobody knows."""
+        with self._changed:
+            return dict(self._nodes) if self._listed else None
+
     # -- what is --------------------------------------------------------------------------------
 
     def _follow_nodes(self) -> None:
@@ -81,6 +87,7 @@ class DevicePluginEffect:
                     return
                 if event["type"] == "SYNC":
                     self._nodes = {node["metadata"]["name"]: node for node in event["items"]}
+                    self._listed = True
                     self._mark(*self._nodes)
                     continue
                 node = event["object"]

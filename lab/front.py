@@ -1,7 +1,7 @@
 """The one layer in front of moto: records calls, makes faults, and routes what we serve ourselves.
 
-/_lab/health, /_lab/calls, /_lab/faults, /_lab/latencies, /_lab/nodes and /_lab/authn/<cluster> are
-the lab's own; service eks and six operations of ssm are ours; the rest is moto's.
+/_lab/health, /_lab/calls, /_lab/faults, /_lab/latencies, /_lab/authn/<cluster> and what doors.py
+opens are the lab's own; service eks and six operations of ssm are ours; the rest is moto's.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from urllib.parse import parse_qs
 from lab.aws import SERVICE_ACCESS_KEY, Context, ServiceError, routes
 from lab.aws.eks import Eks
 from lab.aws.identity import principal_of
+from lab.doors import Doors
 from lab.faults import Faults
 
 log = logging.getLogger("lab.front")
@@ -34,6 +35,8 @@ class Front:
         self.moto = moto
         self.eks = eks
         self.faults = Faults()
+        # Set by the daemon, which has the parts that they open to.
+        self.doors: Doors | None = None
         # moto checks and then sets without a lock of its own; one call at a time costs it nothing.
         self.moto_lock = threading.RLock()
         self._calls: deque[dict[str, Any]] = deque(maxlen=_KEPT_CALLS)
@@ -169,10 +172,10 @@ class Front:
                     raise ValueError(f"unknown states {sorted(unknown)}")
                 self.eks.registry.latencies.update(given)
             return dict(self.eks.registry.latencies)
-        if name == "nodes" and method == "POST":
-            from lab.aws import ssm
-
-            return ssm.lab_hook(json.loads(body))
+        if self.doors and name == "nodes" and method == "POST":
+            return self.doors.nodes(json.loads(body))
+        if self.doors and name == "pods" and method in ("GET", "POST"):
+            return self.doors.pods(json.loads(body) if method == "POST" else None)
         if name.startswith("authn/") and method == "POST":
             from lab import authn
 

@@ -18,11 +18,12 @@ from moto.autoscaling.models import autoscaling_backends
 from moto.ec2.models import ec2_backends
 from moto.ec2.models.instance_types import INSTANCE_TYPES
 
-from lab import LabError, nodeconfig, nvml
+from lab import LabError, nodeconfig
 from lab.aws import ACCOUNT_ID, autoscaling_patches
 from lab.aws.eks_access import bind_waiting
 from lab.aws.eks_nodegroups import EFFECTS
 from lab.aws.eks_state import Cluster, Registry
+from lab.nvml import nodes
 
 log = logging.getLogger("lab.joiner")
 _TICK_S = 0.2
@@ -107,7 +108,7 @@ def node_object(
             "nodeInfo": {
                 "architecture": architecture,
                 # The probe reads the same boot id on the node.
-                "bootID": nvml.boot_id(instance.id),
+                "bootID": nodes.boot_id(instance.id),
                 "machineID": instance.id.removeprefix("i-").ljust(32, "0"),
                 "systemUUID": str(uuid.uuid5(uuid.NAMESPACE_OID, instance.id)),
                 "operatingSystem": "linux",
@@ -142,6 +143,20 @@ class Joiner:
         if self._thread.is_alive():
             self._thread.join(10)
         self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def find(self, node: str, cluster: str | None = None) -> str:
+        """The instance that joined as this Node; ValueError where none or more than one did."""
+        found = [
+            instance_id
+            for instance_id, (owner, name) in list(self._joined.items())
+            if name == node and cluster in (None, owner.name)
+        ]
+        if len(found) != 1:
+            raise ValueError(
+                f"{len(found)} instances joined as node {node}: `kubectl get nodes` lists them, and"
+                " `cluster` tells two apart"
+            )
+        return found[0]
 
     def _run(self) -> None:
         while not self._stopping.wait(_TICK_S):
@@ -226,6 +241,8 @@ class Joiner:
         except LabError:
             if cluster.record["status"] not in ("DELETING", "FAILED"):
                 raise
+        # A stopped instance that is started again boots anew.
+        nodes.reboot(instance_id)
         self._joined.pop(instance_id, None)
         self._specs.pop(instance_id, None)
 
@@ -239,6 +256,12 @@ def cluster_tag(instance: Any, key: str) -> str | None:
     """One tag of an instance, without moto's walk over the tags of everything."""
     tags = instance.ec2_backend.tags.get(instance.id) or {}
     return tags.get(key)
+
+
+def running_instances() -> set[str]:
+    """The IDs of all instances that run, of every region."""
+    regions = list(ec2_backends[ACCOUNT_ID])
+    return {i.id for region in regions for i in _instances(region) if i.state == "running"}
 
 
 def _instances(region: str) -> list[Any]:

@@ -110,8 +110,13 @@ def start_bound(
     record: Path,
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
+    name: str | None = None,
+    leads_group: bool = False,
 ) -> subprocess.Popen:
-    """Start a child that dies with this process; its output goes to `log`, its pid to `record`."""
+    """Start a child that dies with this process; its output goes to `log`, its pid to `record`.
+
+    leads_group: a session of its own, so that signal_group() reaches whatever it starts.
+    """
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as output:
         child = _spawn(
@@ -122,10 +127,30 @@ def start_bound(
                 "stderr": output,
                 "env": dict(env) if env is not None else None,
                 "cwd": cwd,
+                "start_new_session": leads_group,
             },
         )
-    write_record(record, child.pid, Path(command[0]).name)
+    write_record(record, child.pid, name or Path(command[0]).name)
     return child
+
+
+def signal_group(child: subprocess.Popen, number: int) -> None:
+    """Signal a child that leads a group, and all that it started, unless it was reaped."""
+    if child.returncode is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, number)
+
+
+def group_code(child: subprocess.Popen) -> int | None:
+    """The exit code of a child that leads a group, or None; what it left behind is ended too."""
+    if child.returncode is None:
+        # A zombie still holds its number, so the group cannot be a stranger's by now.
+        options = os.WEXITED | os.WNOHANG | os.WNOWAIT
+        with contextlib.suppress(ChildProcessError):
+            if os.waitid(os.P_PID, child.pid, options) is None:
+                return None
+        signal_group(child, signal.SIGKILL)
+    return child.poll()
 
 
 def start_detached(

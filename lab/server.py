@@ -21,11 +21,14 @@ from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_ba
 from werkzeug.serving import WSGIRequestHandler, make_server
 
 from lab import LabError, nvml
-from lab.aws import ACCOUNT_ID, autoscaling_patches, moto_patches, patches
+from lab.aws import ACCOUNT_ID, autoscaling_patches, moto_patches, patches, ssm
 from lab.aws.eks import Eks
 from lab.aws.eks_state import ControlPlane
+from lab.doors import Doors
 from lab.front import Front
-from lab.joiner import Joiner
+from lab.joiner import Joiner, running_instances
+from lab.pods import PodRunner
+from lab.podstate import Slots
 from lab.processes import write_record
 
 log = logging.getLogger("lab.server")
@@ -43,13 +46,20 @@ class _QuietHandler(WSGIRequestHandler):
 
 
 class Plane:
-    """A control plane together with the effect of NVIDIA's plugin on its nodes."""
+    """A control plane with the effect of NVIDIA's plugin on its nodes, and the pods that run."""
 
-    def __init__(self, plane: Any) -> None:
+    def __init__(self, plane: Any, slots: Slots) -> None:
         from lab.deviceplugin import DevicePluginEffect
 
         self.plane = plane
         self.effect = DevicePluginEffect(plane)
+        self.pods = PodRunner(
+            plane,
+            ssm.service().machines,
+            self.effect.nodes,
+            slots=slots,
+            instances=running_instances,
+        )
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.plane, name)
@@ -57,8 +67,10 @@ class Plane:
     def start(self) -> None:
         self.plane.start()
         self.effect.start()
+        self.pods.start()
 
     def stop(self) -> None:
+        self.pods.stop()
         self.effect.stop()
         self.plane.stop()
 
@@ -81,6 +93,8 @@ class Daemon:
         self.eks.registry.endpoint = self.endpoint
         self.eks.registry.changed = self._write_kubeconfigs
         self.joiner = Joiner(self.eks.registry, self.front.moto_lock)
+        self.front.doors = Doors(self.eks.registry, self.joiner)
+        self.slots = Slots()
         self.env: dict[str, str] = {}
 
     def _plane(self, name: str, version: str, services: str) -> ControlPlane:
@@ -94,7 +108,8 @@ class Daemon:
                 self.state_dir / "clusters" / state_name(name),
                 f"{self.endpoint}/_lab/authn/{name}",
                 service_cidr=services,
-            )
+            ),
+            self.slots,
         )
 
     def _write_kubeconfigs(self) -> None:
@@ -118,8 +133,6 @@ class Daemon:
             "AWS_EC2_METADATA_DISABLED": "true",
         }
         try:
-            from lab.aws import ssm
-
             ssm.configure(self.state_dir / "nodes", nvml.build())
         except nvml.NvmlBuildError as error:
             raise LabError(f"the lab's NVML cannot be built: {error}") from error

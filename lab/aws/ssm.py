@@ -1,7 +1,7 @@
 """Systems Manager's Run Command: the operations that moto does not have or does not carry out.
 
 `handle(operation, body, context)` serves one JSON 1.1 call of OPERATIONS and raises ServiceError;
-documents, parameters and the rest of SSM stay with moto. `inject` and `lab_hook` make faults.
+documents, parameters and the rest of SSM stay with moto. `inject` makes faults.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from lab.aws.imds import MetadataServer
 from lab.aws.ssm_commands import Command, Dispatcher, Invocation, Settings
 from lab.aws.ssm_fleet import find, matches, online, share, targets
 from lab.aws.ssm_node import RUN_SHELL_SCRIPT, Agent, Step, steps
+from lab.machine import Machines
 
 OPERATIONS = frozenset(
     {
@@ -39,11 +40,11 @@ class RunCommand:
     """The service. `state_dir` holds what its nodes keep; `library` is our libnvidia-ml.so.1."""
 
     def __init__(self, state_dir: Path, library: Path, settings: Settings | None = None) -> None:
-        state_dir.mkdir(parents=True, exist_ok=True)
         self.settings = settings or Settings()
         self.metadata = MetadataServer(self._metadata)
-        self._agent = Agent(state_dir, library, self.metadata)
-        self.dispatcher = Dispatcher(self._agent, self.settings, lambda i: find(i) is not None)
+        self.machines = Machines(state_dir, library)
+        agent = Agent(self.machines, self.metadata)
+        self.dispatcher = Dispatcher(agent, self.settings, lambda i: find(i) is not None)
         self._commands: dict[str, Command] = {}
         self._lock = threading.Lock()
 
@@ -198,22 +199,3 @@ def handle(operation: str, body: dict[str, Any], context: Context) -> dict[str, 
 def inject(instance_id: str, outcome: str | None) -> None:
     """Make commands on this instance end so from now on; see ssm_commands.OUTCOMES."""
     service().dispatcher.inject(instance_id, outcome)
-
-
-def lab_hook(payload: dict[str, Any]) -> dict[str, Any]:
-    """POST /_lab/nodes: {"instance_id", "outcome": name or null, "nvml": {fault} or null}.
-
-    `nvml` takes nvml.set_fault's arguments; null heals. Raises ValueError for what it cannot read.
-    """
-    try:
-        instance_id = payload["instance_id"]
-        if "outcome" in payload:
-            inject(instance_id, payload["outcome"])
-        if "nvml" in payload:
-            if payload["nvml"] is None:
-                nvml.clear_fault(instance_id)
-            else:
-                nvml.set_fault(instance_id, **payload["nvml"])
-    except (KeyError, TypeError) as error:
-        raise ValueError(f"unknown or missing field: {error}") from error
-    return {"instance_id": instance_id, "nvml": nvml.faults(instance_id)}

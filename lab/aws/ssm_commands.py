@@ -16,8 +16,8 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from typing import Any
 
-from lab import nvml
 from lab.aws.ssm_node import Agent, Node, Result, Step
+from lab.nvml import nodes
 
 # Outcomes that can be asked for: (Status, StatusDetails). Status has fewer words than the details
 # (CommandInvocationStatus in the API model): tell ends apart by StatusDetails.
@@ -121,7 +121,7 @@ class Dispatcher:
         self._commands: list[Command] = []
         self._machine = threading.Semaphore(settings.workers)
         self._pool = ThreadPoolExecutor(max_workers=128, thread_name_prefix="ssm-node")
-        self._shared: dict[tuple[Any, ...], tuple[float, Node, Future[Result]]] = {}
+        self._shared: dict[tuple[Any, ...], tuple[float, list[str], Future[Result]]] = {}
         self._lock = threading.Lock()
 
     def inject(self, instance_id: str, outcome: str | None) -> None:
@@ -207,9 +207,9 @@ class Dispatcher:
         """Whether one node of the type answers for this one."""
         name = command.document
         in_flight = sum(c.unfinished for c in list(self._commands) if c.document == name)
-        unlike = nvml.faults(node.instance_id) or nvml.is_absent(node.instance_id)
+        usual = nodes.is_usual(node.instance_id)
         asked_for = self._outcomes.get(node.instance_id)
-        return in_flight > self._settings.share_above and not unlike and not asked_for
+        return in_flight > self._settings.share_above and usual and not asked_for
 
     def _execute(self, command: Command, node: Node) -> Result:
         # The first command of a large fleet is alone for a moment: look again while it queues.
@@ -225,18 +225,18 @@ class Dispatcher:
         began = time.monotonic()
         key = (command.document, tuple(command.steps), node.instance_type, node.region)
         with self._lock:
-            at, model, answer = self._shared.get(key, (0.0, node, Future()))
+            at, names, answer = self._shared.get(key, (0.0, [], Future()))
             mine = began - at > self._settings.share_age_s
             if mine:
-                model, answer = node, Future()
-                self._shared[key] = (began, model, answer)
+                names, answer = node.identity(), Future()
+                self._shared[key] = (began, names, answer)
         if mine:
             try:
                 answer.set_result(self._agent.run(node, command.steps))
             except BaseException as error:
                 answer.set_exception(error)
                 raise
-        return answer.result().of(model.identity(), node.identity())
+        return answer.result().of(names, node.identity())
 
 
 def _begin(invocation: Invocation) -> None:

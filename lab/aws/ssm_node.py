@@ -10,10 +10,8 @@ import contextlib
 import os
 import re
 import shlex
-import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +20,8 @@ from typing import Any
 from lab import nvml
 from lab.aws import ServiceError
 from lab.aws.imds import MetadataServer
+from lab.machine import Machines
+from lab.nvml import nodes
 
 # What Systems Manager keeps of each stream (GetCommandInvocation).
 STDOUT_LIMIT, STDERR_LIMIT = 24000, 8000
@@ -75,7 +75,7 @@ class Node:
         count = len(nvml.gpus(self.instance_type))
         return [
             self.instance_id,
-            nvml.boot_id(self.instance_id),
+            nodes.boot_id(self.instance_id),
             *(nvml.gpu_uuid(self.instance_id, index) for index in range(count)),
         ]
 
@@ -159,19 +159,8 @@ def _fill(given: str | list[str], values: dict[str, Any]) -> list[str]:
 class Agent:
     """Runs steps on nodes; one for the whole lab."""
 
-    def __init__(self, state_dir: Path, library: Path, metadata: MetadataServer) -> None:
-        self._state_dir, self._library, self._metadata = state_dir, library, metadata
-        self._bin = state_dir / "bin"
-        self._bin.mkdir(parents=True, exist_ok=True)
-        # The interpreter itself: what `python3` is on this machine's PATH may be a dead shim.
-        python = self._bin / "python3"
-        if not python.exists():
-            python.unlink(missing_ok=True)
-            python.symlink_to(Path(sys.executable).resolve())
-        # On a machine with a GPU, a node without the library must not find the machine's own.
-        self._no_library = state_dir / "no-library"
-        self._no_library.mkdir(exist_ok=True)
-        (self._no_library / nvml.LIBRARY).touch()
+    def __init__(self, machines: Machines, metadata: MetadataServer) -> None:
+        self._machines, self._metadata = machines, metadata
 
     def run(self, node: Node, todo: list[Step]) -> Result:
         """Run the steps one after another, until one fails."""
@@ -186,26 +175,13 @@ class Agent:
             result.status, result.details, result.code, stdout[:STDOUT_LIMIT], stderr[:STDERR_LIMIT]
         )
 
-    def forget(self, instance_id: str) -> None:
-        """The instance is gone: remove what was kept of it."""
-        shutil.rmtree(self._state_dir / instance_id, ignore_errors=True)
-
     def _environment(self, node: Node, home: str) -> dict[str, str]:
-        folder = self._state_dir / node.instance_id
-        folder.mkdir(exist_ok=True)
-        state = folder / "nvml"
-        faults = nvml.faults(node.instance_id)
-        nvml.write_state(state, node.instance_type, node.instance_id, faults)
-        absent = nvml.is_absent(node.instance_id) or not nvml.gpus(node.instance_type)
         return {
+            **self._machines.environment(node.instance_id, node.instance_type),
             "AWS_EC2_METADATA_SERVICE_ENDPOINT": self._metadata.endpoint(node.instance_id),
             "AWS_SSM_INSTANCE_ID": node.instance_id,
             "AWS_SSM_REGION_NAME": node.region,
             "HOME": home,
-            "LAB_NVML_STATE": str(state),
-            "LANG": "C.UTF-8",
-            "LD_LIBRARY_PATH": str(self._no_library if absent else self._library.parent),
-            "PATH": f"{self._bin}:/usr/local/bin:/usr/bin:/bin",
             "TMPDIR": home,
         }
 
@@ -233,8 +209,7 @@ class Agent:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
                 out, err = process.communicate()
-        # /proc tells the boot of the machine that all nodes share: each node has its own.
-        stdout = _text(out).replace(_machine_boot_id(), nvml.boot_id(node.instance_id))
+        stdout = _text(out)
         if late:
             return Result("TimedOut", "Execution Timed Out", -1, stdout, _text(err))
         if process.returncode:
@@ -245,11 +220,3 @@ class Agent:
 
 def _text(raw: bytes) -> str:
     return raw.decode("utf-8", "replace")
-
-
-def _machine_boot_id() -> str:
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-    except OSError:
-        # No such file on this system: nothing in an output to replace.
-        return "\0"

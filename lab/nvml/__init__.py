@@ -1,4 +1,4 @@
-"""NVML for the lab's nodes: our libnvidia-ml.so.1, and the GPUs that each instance answers with."""
+"""NVML for the lab's nodes: our libnvidia-ml.so.1 and the GPU models; nodes.py has their state."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ import os
 import shutil
 import subprocess
 import tempfile
-import threading
 import uuid
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +17,7 @@ SOURCE = Path(__file__).with_name("nvml.c")
 LIBRARY = "libnvidia-ml.so.1"
 # The driver branch of the EKS AMIs of late 2026; R580 is CUDA 13.0.
 DRIVER, CUDA = "580.105.08", 13000
-_NAMESPACE = uuid.UUID("6f1b2a44-6c0f-5b1e-9f0e-6c61622d6770")
+NAMESPACE = uuid.UUID("6f1b2a44-6c0f-5b1e-9f0e-6c61622d6770")
 
 
 class NvmlBuildError(Exception):
@@ -57,10 +55,6 @@ _MODELS = {
         "NVIDIA RTX PRO 6000 Blackwell Server Edition", 97887, 638, "12.0", mig="0"
     ),
 }
-
-_faults: dict[str, list[str]] = {}
-_absent: set[str] = set()
-_lock = threading.Lock()
 
 
 def build(cc: list[str] | None = None, out_dir: Path | None = None) -> Path:
@@ -119,69 +113,4 @@ def gpus(instance_type: str) -> list[Model]:
 
 def gpu_uuid(instance_id: str, index: int) -> str:
     """The UUID of one GPU, the same for the life of the instance."""
-    return f"GPU-{uuid.uuid5(_NAMESPACE, f'{instance_id}/gpu/{index}')}"
-
-
-def boot_id(instance_id: str) -> str:
-    """The boot ID that the instance's kernel would tell."""
-    return str(uuid.uuid5(_NAMESPACE, f"{instance_id}/boot"))
-
-
-def state_text(instance_type: str, instance_id: str, faults: Iterable[str] = ()) -> str:
-    """The state file of one instance; its format stands at the top of nvml.c."""
-    lines = [f"driver {DRIVER}", f"cuda {CUDA}"]
-    for index, gpu in enumerate(gpus(instance_type)):
-        lines.append(
-            f"gpu {gpu_uuid(instance_id, index)} {gpu.total_mib} {gpu.reserved_mib} 0"
-            f" {gpu.capability} {gpu.mig} {gpu.ecc} {gpu.name}"
-        )
-    lines += [f"fault {fault}" for fault in faults]
-    return "\n".join(lines) + "\n"
-
-
-def write_state(
-    path: Path, instance_type: str, instance_id: str, faults: Iterable[str] = ()
-) -> None:
-    """Write the state file whole: a probe that is just starting reads the old or the new one."""
-    temporary = path.with_suffix(f".{threading.get_ident()}")
-    temporary.write_text(state_text(instance_type, instance_id, faults), encoding="ascii")
-    temporary.replace(path)
-
-
-def set_fault(
-    instance_id: str,
-    *,
-    function: str = "*",
-    device: int | str = "*",
-    code: int | None = None,
-    hang: int | None = None,
-    absent: bool = False,
-) -> None:
-    """From the next probe on: NVML code `code`, `hang` seconds of silence, or no library at all."""
-    with _lock:
-        if absent:
-            _absent.add(instance_id)
-            return
-        if (code is None) == (hang is None):
-            raise ValueError("a fault is either a code or a number of seconds to hang")
-        what = str(code) if hang is None else f"hang {hang}"
-        _faults.setdefault(instance_id, []).append(f"{function} {device} {what}")
-
-
-def clear_fault(instance_id: str) -> None:
-    """The instance's NVML is healthy again."""
-    with _lock:
-        _faults.pop(instance_id, None)
-        _absent.discard(instance_id)
-
-
-def faults(instance_id: str) -> list[str]:
-    """The instance's faults, as lines of the state file without the word `fault`."""
-    with _lock:
-        return list(_faults.get(instance_id, ()))
-
-
-def is_absent(instance_id: str) -> bool:
-    """Whether the instance is to have no NVML library."""
-    with _lock:
-        return instance_id in _absent
+    return f"GPU-{uuid.uuid5(NAMESPACE, f'{instance_id}/gpu/{index}')}"

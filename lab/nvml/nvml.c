@@ -5,7 +5,8 @@
  * Signatures, structures and codes follow NVIDIA's NVML API reference
  * (https://docs.nvidia.com/deploy/nvml-api/), so a caller cannot tell the library from the real one.
  *
- * LAB_NVML_STATE names the file; nvmlInit_v2 reads it. Its lines:
+ * LAB_NVML_STATE names the file. It is read again at the next call after it was replaced, so that a
+ * process which keeps NVML open sees what becomes of its GPUs. Its lines:
  *   driver <version>        cuda <13000>
  *   gpu <uuid> <total MiB> <reserved MiB> <used MiB> <cc as 7.5> <mig: - | 0 | 1> <ecc: - | 0 | 1> <name>
  *   slice <gpu index> <uuid> <total MiB> <reserved MiB> <used MiB> <name>      one MIG device
@@ -16,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum {
@@ -25,6 +27,7 @@ enum {
 enum { MAX_DEVICES = 64, MAX_ROWS = 256, UNSUPPORTED = -1 };
 
 typedef unsigned long long u64;
+#define LEFT(whole, part) ((whole) > (part) ? (whole) - (part) : 0)
 
 typedef struct {
     int parent; /* index of the GPU that a MIG device is cut from, -1 for a GPU */
@@ -51,6 +54,7 @@ static process_row processes[MAX_ROWS];
 static fault_row faults[MAX_ROWS];
 static int device_count, process_count, fault_count, users;
 static char driver[80], cuda[16];
+static struct stat seen; /* of the state file as it was read last */
 
 static int flag(const char *text) { return text[0] == '-' ? UNSUPPORTED : atoi(text); }
 static int index_of(const char *text) { return text[0] == '*' ? -1 : atoi(text); }
@@ -99,17 +103,44 @@ static void read_line(const char *line) {
     devices[device_count++] = d;
 }
 
-/* What a fault asks of this call: its code, after its wait; SUCCESS where there is none. */
-static int fault(const char *function, int gpu) {
+/* Read the state file if it is another one than before; 0 where there is none. A handle that a
+ * caller holds stays good: GPUs keep their places in `devices`. */
+static int refresh(void) {
+    char line[512];
+    struct stat now;
+    const char *path = getenv("LAB_NVML_STATE");
+    if (!path || stat(path, &now)) return 0;
+    if (now.st_ino == seen.st_ino && now.st_size == seen.st_size && now.st_mtim.tv_sec == seen.st_mtim.tv_sec
+        && now.st_mtim.tv_nsec == seen.st_mtim.tv_nsec) return 1;
+    FILE *file = fopen(path, "r");
+    if (!file) return 0;
+    fstat(fileno(file), &seen);
+    device_count = process_count = fault_count = 0;
+    while (fgets(line, sizeof line, file)) read_line(line);
+    fclose(file);
+    return 1;
+}
+
+static fault_row *fault_of(const char *function, int gpu) {
     for (int i = 0; i < fault_count; i++) {
         fault_row *row = &faults[i];
         /* A fault of one GPU leaves calls alone that name no GPU. */
         if (strcmp(row->function, "*") && strcmp(row->function, function)) continue;
-        if (row->gpu >= 0 && row->gpu != gpu) continue;
-        if (row->hang) sleep((unsigned)row->hang);
-        if (row->code) return row->code;
+        if (row->gpu < 0 || row->gpu == gpu) return row;
     }
-    return SUCCESS;
+    return NULL;
+}
+
+/* The code that a fault gives to this call; a hang lasts as long as the fault, at most. */
+static int fault(const char *function, int gpu) {
+    fault_row *row;
+    for (int waited_ms = 0;; waited_ms += 50) {
+        if (!refresh()) return DRIVER_NOT_LOADED;
+        row = fault_of(function, gpu);
+        if (!row) return SUCCESS;
+        if (row->code || waited_ms >= row->hang * 1000) return row->code;
+        usleep(50 * 1000);
+    }
 }
 
 static int text(const char *value, char *out, unsigned size) {
@@ -129,16 +160,10 @@ static int text(const char *value, char *out, unsigned size) {
     if (users == 0) return UNINITIALIZED; \
     if (!(d)) return INVALID_ARGUMENT; \
     READY(GPU_OF(d)); \
+    if ((d) - devices >= device_count) return INVALID_ARGUMENT; \
 } while (0)
 
 int nvmlInit_v2(void) {
-    char line[512];
-    const char *path = getenv("LAB_NVML_STATE");
-    FILE *file = path ? fopen(path, "r") : NULL;
-    if (!file) return DRIVER_NOT_LOADED;
-    device_count = process_count = fault_count = 0;
-    while (fgets(line, sizeof line, file)) read_line(line);
-    fclose(file);
     int code = fault(__func__, -1);
     users += code == SUCCESS;
     return code;
@@ -226,7 +251,7 @@ int nvmlDeviceGetMemoryInfo(device_t *d, nvmlMemory_t *memory) {
     READY_DEVICE(d);
     if (!memory) return INVALID_ARGUMENT;
     u64 used = used_mib(d) + d->reserved; /* version 1 hides the reserve in `used` */
-    *memory = (nvmlMemory_t){d->total << 20, (d->total - used) << 20, used << 20};
+    *memory = (nvmlMemory_t){d->total << 20, LEFT(d->total, used) << 20, used << 20};
     return SUCCESS;
 }
 
@@ -238,7 +263,7 @@ int nvmlDeviceGetMemoryInfo_v2(device_t *d, nvmlMemory_v2_t *memory) {
     memory->total = d->total << 20;
     memory->reserved = d->reserved << 20;
     memory->used = used << 20;
-    memory->free = (d->total - d->reserved - used) << 20;
+    memory->free = LEFT(d->total, d->reserved + used) << 20;
     return SUCCESS;
 }
 

@@ -17,6 +17,7 @@ from lab import nvml
 from lab.aws import Context, ServiceError, ssm
 from lab.aws.restjson import render
 from lab.aws.ssm_commands import Settings
+from lab.nvml import nodes
 
 REGION = "us-east-1"
 MODEL = botocore.session.get_session().get_service_model("ssm")
@@ -29,7 +30,7 @@ ask = urllib.request.Request(base + "/latest/api/token", headers=ttl, method="PU
 token = {"X-aws-ec2-metadata-token": urllib.request.urlopen(ask).read().decode()}
 ask = urllib.request.Request(base + "/latest/meta-data/instance-id", headers=token)
 out = {"instance": urllib.request.urlopen(ask).read().decode()}
-out["boot"] = open("/proc/sys/kernel/random/boot_id").read().strip()
+out["boot"] = open(os.environ["GPUSHARE_BOOT_ID_FILE"]).read().strip()
 out["keys"] = sorted(k for k in os.environ if k.startswith("AWS_") and "KEY" in k)
 out["uuids"] = []
 n = ctypes.CDLL("libnvidia-ml.so.1")
@@ -124,7 +125,7 @@ def test_a_command_runs_for_real_under_the_nodes_own_identity(lab):
     for instance in ids:
         assert json.loads(output(found[instance])) == {
             "instance": instance,
-            "boot": nvml.boot_id(instance),
+            "boot": nodes.boot_id(instance),
             "keys": [],
             "uuids": [nvml.gpu_uuid(instance, 0)],
         }
@@ -139,7 +140,7 @@ def test_a_fleet_is_answered_by_one_execution_per_type_under_each_nodes_name(lab
     assert len(rows) == 100
     for instance, row in rows.items():
         said = json.loads(output(row))
-        assert (said["instance"], said["boot"]) == (instance, nvml.boot_id(instance))
+        assert (said["instance"], said["boot"]) == (instance, nodes.boot_id(instance))
         assert said["uuids"] == [nvml.gpu_uuid(instance, i) for i in range(len(said["uuids"]))]
     assert len(json.loads(output(rows[ids[-1]]))["uuids"]) == 4
 
@@ -296,15 +297,15 @@ def test_an_invocation_does_not_exist_right_after_the_send(lab):
 def test_faults_of_nvml_reach_the_probe_and_a_node_without_gpu_has_no_library(lab):
     [gpu], [plain] = lab.instances(1), lab.instances(1, "m6i.large")
     load = "python3 -c 'import ctypes; print(ctypes.CDLL(\"libnvidia-ml.so.1\").nvmlInit_v2())'"
-    nvml.set_fault(gpu, function="nvmlInit_v2", code=18)
+    nodes.set_fault(gpu, function="nvmlInit_v2", code=18)
     try:
         _, found = lab.wait(lab.shell(load, [gpu, plain], MaxErrors="100%"))
         assert output(found[gpu]) == "18\n"
         assert "OSError" in output(found[plain])
-        nvml.set_fault(gpu, absent=True)
+        nodes.set_fault(gpu, absent=True)
         assert "OSError" in output(lab.wait(lab.shell(load, [gpu]))[1][gpu])
     finally:
-        nvml.clear_fault(gpu)
+        nodes.clear_fault(gpu)
     assert output(lab.wait(lab.shell(load, [gpu]))[1][gpu]) == "0\n"
 
 
@@ -345,14 +346,3 @@ def test_metadata_wants_a_token_of_the_same_instance(lab):
     assert get(second, key, token=token)[0] == 401
     assert get(first, "/latest/api/token", "PUT")[0] == 400
     assert get(first, "/latest/meta-data/nothing", token=token)[0] == 404
-
-
-def test_the_hook_makes_and_heals_faults(lab, monkeypatch):
-    monkeypatch.setattr(ssm, "_service", lab.service)
-    fault = {"function": "nvmlInit_v2", "code": 9}
-    said = ssm.lab_hook({"instance_id": "i-1", "outcome": "Failed", "nvml": fault})
-    assert said["nvml"] == ["nvmlInit_v2 * 9"]
-    assert ssm.lab_hook({"instance_id": "i-1", "outcome": None, "nvml": None})["nvml"] == []
-    for bad in ({}, {"instance_id": "i-1", "nvml": {"x": 1}}, {"instance_id": "i-1", "outcome": 1}):
-        with pytest.raises(ValueError, match=r"field|outcome"):
-            ssm.lab_hook(bad)

@@ -11,6 +11,7 @@ import time
 import pytest
 
 from lab import nvml
+from lab.nvml import nodes
 
 READ = """
 import ctypes, json, sys
@@ -70,9 +71,10 @@ def library(tmp_path_factory):
 @pytest.fixture
 def ask(library, tmp_path):
     def ask(instance_type="g4dn.xlarge", faults=(), more=""):
-        state = tmp_path / "state"
-        nvml.write_state(state, instance_type, "i-0123", faults)
-        state.write_text(state.read_text() + more)
+        nodes.write(tmp_path, instance_type, "i-0123", library)
+        state = tmp_path / nodes.STATE_FILE
+        lines = "".join(f"fault {fault}\n" for fault in faults)
+        state.write_text(state.read_text() + lines + more)
         env = {"LD_LIBRARY_PATH": str(library.parent), "LAB_NVML_STATE": str(state)}
         env["PATH"] = os.environ["PATH"]
         done = subprocess.run(
@@ -154,13 +156,158 @@ def test_figures_of_every_known_model_stay_inside_what_ec2_allows():
 
 
 def test_faults_are_kept_by_instance():
-    nvml.set_fault("i-a", device=0, code=15)
-    nvml.set_fault("i-b", absent=True)
-    assert nvml.faults("i-a") == ["* 0 15"]
-    assert nvml.is_absent("i-b")
+    nodes.set_fault("i-a", device=0, code=15)
+    nodes.set_fault("i-b", absent=True)
+    assert nodes.faults("i-a") == ["* 0 15"]
+    assert nodes.is_absent("i-b")
     for instance in ("i-a", "i-b"):
-        nvml.clear_fault(instance)
-    assert nvml.faults("i-a") == []
-    assert not nvml.is_absent("i-b")
+        nodes.clear_fault(instance)
+    assert nodes.faults("i-a") == []
+    assert not nodes.is_absent("i-b")
     with pytest.raises(ValueError, match="either a code or"):
-        nvml.set_fault("i-a", code=1, hang=2)
+        nodes.set_fault("i-a", code=1, hang=2)
+
+
+# -- a process that keeps NVML open ---------------------------------------------------------------
+
+# For each line that it reads, one look at GPU 0: code, total, reserved, free, used, driver.
+KEEP = """
+import ctypes, sys, time
+n = ctypes.CDLL("libnvidia-ml.so.1")
+class V2(ctypes.Structure):
+    _fields_ = [("version", ctypes.c_uint)] + [
+        (k, ctypes.c_ulonglong) for k in ("total", "reserved", "free", "used")]
+n.nvmlInit_v2()
+d = ctypes.c_void_p()
+n.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(d))
+for line in sys.stdin:
+    m = V2()
+    m.version = ctypes.sizeof(m) | 2 << 24
+    code = n.nvmlDeviceGetMemoryInfo_v2(d, ctypes.byref(m))
+    text = ctypes.create_string_buffer(96)
+    n.nvmlSystemGetDriverVersion(text, 96)
+    print(code, m.total >> 20, m.reserved >> 20, m.free >> 20, m.used >> 20, text.value.decode(),
+          flush=True)
+"""
+
+
+@pytest.fixture
+def keeper(library, tmp_path):
+    """look() of a process that opened NVML once; instance i-kept, a g4dn.xlarge."""
+    nodes.write(tmp_path, "g4dn.xlarge", "i-kept", library)
+    env = {
+        "LD_LIBRARY_PATH": str(tmp_path / "lib"),
+        "LAB_NVML_STATE": str(tmp_path / nodes.STATE_FILE),
+        "PATH": os.environ["PATH"],
+    }
+    child = subprocess.Popen(
+        [sys.executable, "-c", KEEP],
+        env=env,
+        text=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+
+    class Keeper:
+        def ask(self):
+            child.stdin.write("\n")
+            child.stdin.flush()
+
+        def answer(self):
+            return child.stdout.readline().split()
+
+        def look(self):
+            self.ask()
+            return self.answer()
+
+    yield Keeper()
+    child.kill()
+    child.communicate()
+    nodes.clear_fault("i-kept")
+    nodes.set_figures("i-kept", None)
+
+
+HEALTHY = ["0", "15360", "450", "14910", "0", nvml.DRIVER]
+
+
+def test_a_fault_and_its_end_are_seen_by_who_keeps_nvml_open(keeper):
+    assert keeper.look() == HEALTHY
+    nodes.set_fault("i-kept", device=0, code=15)
+    assert keeper.look()[:2] == ["15", "0"]
+    nodes.clear_fault("i-kept")
+    assert keeper.look() == HEALTHY
+
+
+def test_a_hang_begins_and_ends_while_nvml_is_open(keeper):
+    assert keeper.look() == HEALTHY
+    nodes.set_fault("i-kept", function="nvmlDeviceGetMemoryInfo_v2", hang=600)
+    keeper.ask()
+    time.sleep(0.3)
+    began = time.monotonic()
+    nodes.clear_fault("i-kept")
+    assert keeper.answer() == HEALTHY
+    assert time.monotonic() - began < 5
+
+
+def test_other_figures_are_seen_and_go_again(keeper):
+    gpu = {"total_mib": 8192, "reserved_mib": 300, "processes": [{"pid": 7, "used_mib": 9000}]}
+    nodes.set_figures("i-kept", {"driver": "570.1", "gpus": {"*": gpu}})
+    assert keeper.look() == ["0", "8192", "300", "0", "9000", "570.1"]
+    assert not nodes.is_usual("i-kept")
+    nodes.set_figures("i-kept", None)
+    assert keeper.look() == HEALTHY
+    assert nodes.is_usual("i-kept")
+
+
+def test_mig_slices_and_a_gpu_that_fell_off_the_bus(ask, tmp_path):
+    part = {"name": "MIG 1g.5gb", "total_mib": 4864, "reserved_mib": 12}
+    given = {"0": {"missing": True}, "1": {"mig": True, "slices": [part], "used_mib": 77}}
+    nodes.set_figures("i-0123", {"gpus": given})
+    try:
+        gpus = ask("p4d.24xlarge")["gpus"]
+    finally:
+        nodes.set_figures("i-0123", None)
+    assert len(gpus) == 7
+    assert gpus[0]["uuid"] == nvml.gpu_uuid("i-0123", 1)
+    assert (gpus[0]["mig"], gpus[0]["slice"], gpus[0]["slice_total"]) == (0, 0, 4864)
+    assert gpus[0]["v2"][3] == 77
+    assert gpus[1]["slice"] == 6
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"gpu": {}},
+        {"gpus": {"x": {}}},
+        {"gpus": {"0": {"total": 1}}},
+        {"gpus": {"0": {"total_mib": "1"}}},
+        {"gpus": {"0": {"used_mib": -1}}},
+        {"gpus": {"0": {"slices": [{"name": "a"}]}}},
+        {"gpus": {"0": {"processes": [{"pid": 1}]}}},
+        {"driver": 5},
+    ],
+)
+def test_figures_that_mean_nothing_are_refused(given):
+    with pytest.raises(ValueError, match="figures"):
+        nodes.set_figures("i-x", given)
+    assert nodes.figures("i-x") is None
+
+
+def test_a_boot_changes_the_boot_id_in_the_file(library, tmp_path):
+    nodes.write(tmp_path, "g4dn.xlarge", "i-boots", library)
+    first = (tmp_path / nodes.BOOT_ID_FILE).read_text().strip()
+    assert first == nodes.boot_id("i-boots")
+    second = nodes.reboot("i-boots")
+    assert second != first
+    assert (tmp_path / nodes.BOOT_ID_FILE).read_text().strip() == second
+
+
+def test_a_library_that_is_absent_comes_back_under_its_path(library, tmp_path):
+    nodes.write(tmp_path, "g4dn.xlarge", "i-lib", library)
+    path = tmp_path / "lib" / nvml.LIBRARY
+    assert path.resolve() == library
+    nodes.set_fault("i-lib", absent=True)
+    assert path.stat().st_size == 0
+    nodes.clear_fault("i-lib")
+    assert path.resolve() == library
+    assert os.listdir(path.parent).count(nvml.LIBRARY) == 1
