@@ -11,6 +11,7 @@
  *   gpu <uuid> <total MiB> <reserved MiB> <used MiB> <cc as 7.5> <mig: - | 0 | 1> <ecc: - | 0 | 1> <name>
  *   slice <gpu index> <uuid> <total MiB> <reserved MiB> <used MiB> <name>      one MIG device
  *   process <gpu index> <pid> <used MiB>
+ *   uncorrected <gpu index> <errors of ECC memory since the driver was loaded>
  *   fault <function | *> <gpu index | *> <code>      or      ... hang <seconds>
  * `used` counts without the reserve, as in version 2 of the memory structure.
  */
@@ -35,6 +36,7 @@ typedef struct {
     char uuid[96], name[96];
     u64 total, reserved, used; /* MiB */
     int cc_major, cc_minor, mig, ecc;
+    u64 uncorrected;
 } device_t;
 
 typedef struct { int gpu; unsigned pid; u64 used; } process_row;
@@ -84,6 +86,12 @@ static void read_line(const char *line) {
     device_t d = {.parent = -1, .mig = UNSUPPORTED, .ecc = UNSUPPORTED};
     process_row p;
     char mig[8], ecc[8];
+    unsigned gpu;
+    u64 errors;
+    if (sscanf(line, "uncorrected %u %llu", &gpu, &errors) == 2) {
+        if (find(-1, gpu)) find(-1, gpu)->uncorrected = errors;
+        return;
+    }
     if (sscanf(line, "driver %79s", driver) == 1 || sscanf(line, "cuda %15s", cuda) == 1) return;
     if (!strncmp(line, "fault ", 6)) { read_fault(line); return; }
     if (sscanf(line, "process %d %u %llu", &p.gpu, &p.pid, &p.used) == 3) {
@@ -291,6 +299,14 @@ int nvmlDeviceGetMigMode(device_t *d, unsigned *current, unsigned *pending) {
 int nvmlDeviceGetEccMode(device_t *d, unsigned *current, unsigned *pending) {
     READY_DEVICE(d);
     return mode(d->ecc, current, pending);
+}
+
+int nvmlDeviceGetTotalEccErrors(device_t *d, unsigned kind, unsigned counter, u64 *errors) {
+    READY_DEVICE(d);
+    if (!errors || kind > 1 || counter > 1) return INVALID_ARGUMENT;
+    if (d->ecc != 1) return NOT_SUPPORTED;
+    *errors = kind == 1 ? d->uncorrected : 0;
+    return SUCCESS;
 }
 
 int nvmlDeviceGetMaxMigDeviceCount(device_t *d, unsigned *number) {

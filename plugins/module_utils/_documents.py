@@ -14,7 +14,8 @@ from ansible_collections.gpushare.eks.plugins.module_utils._errors import (
     aws_errors,
 )
 from ansible_collections.gpushare.eks.plugins.module_utils._pool_names import CLUSTER_TAG
-from ansible_collections.gpushare.eks.plugins.module_utils._ssm import DOCUMENT_PREFIX, code
+from ansible_collections.gpushare.eks.plugins.module_utils._scripts import DOCUMENT_PREFIX
+from ansible_collections.gpushare.eks.plugins.module_utils._ssm import code
 from ansible_collections.gpushare.eks.plugins.module_utils._sync import Outcome, sync
 
 try:
@@ -199,8 +200,8 @@ class Documents:
                 if code(error) != "InvalidDocument":
                     raise
 
-    def older(self, name: str, cluster: str) -> list[str]:
-        """Names of our probe documents, except `name`, that this cluster uses."""
+    def older(self, names: set[str], cluster: str) -> list[str]:
+        """Names of our documents, except `names`, that this cluster uses."""
         found, token = [], {}
         with aws_errors("SSM documents"):
             while True:
@@ -209,7 +210,7 @@ class Documents:
                 )
                 for one in page["DocumentIdentifiers"]:
                     tags = {tag["Key"]: tag["Value"] for tag in one.get("Tags") or []}
-                    ours = one["Name"].startswith(DOCUMENT_PREFIX) and one["Name"] != name
+                    ours = one["Name"].startswith(DOCUMENT_PREFIX) and one["Name"] not in names
                     if ours and USER_TAG + cluster in tags:
                         found.append(one["Name"])
                 if not page.get("NextToken"):

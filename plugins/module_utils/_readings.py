@@ -9,6 +9,7 @@ import re
 from typing import Any
 
 from ansible_collections.gpushare.eks.plugins.module_utils.nvml_probe import (
+    MOST_ROWS,
     NVML_CODES,
     SCHEMA,
     expand,
@@ -26,8 +27,10 @@ _PATTERNS = {
     "cuda": re.compile(r"\d{1,2}\.\d{1,2}"),
     "uuid": re.compile(r"GPU-[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"),
     "name": re.compile(r"[\w .+()/-]{1,64}"),
+    "profile": re.compile(r"\d{1,2}[cg]\.[\w.+-]{1,30}"),
     "cc": re.compile(r"\d{1,2}\.\d{1,2}"),
 }
+_SLICE = re.compile(r"MIG-[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _PROBE_TYPES = {"PROBE_CRASHED", "PROBE_FAILED", "OUTPUT_TOO_LARGE"}
 _ERROR_TYPES = set(NVML_CODES.values()) | _PROBE_TYPES
 _CODE_TYPE = re.compile(r"CODE_\d{1,6}")  # a code newer than our table
@@ -49,6 +52,8 @@ REMEDIES = {
     "FUNCTION_NOT_FOUND": _OLD,
     "TIMEOUT": f"the driver hangs: {_REBOOT}",
     "PROBE_CRASHED": f"NVML crashed the process that read it: see dmesg, then {_REBOOT}",
+    "PROBE_FAILED": "report it with the message: the probe itself is wrong",
+    "OUTPUT_TOO_LARGE": "make fewer MIG slices: Run Command hands on 2,500 characters for a node",
     "MALFORMED": f"{_LOOK} changes what it prints",
     "TRUNCATED": f"{_LOOK} prints beside the probe",
     "IMPLAUSIBLE": "do not trust this node: check what answers NVML there, or replace its instance",
@@ -91,12 +96,8 @@ def _no_constant(name: str) -> None:
     raise Refused("MALFORMED", f"the output holds {name}, which is no number")
 
 
-def parse(output: str, *, instance_id: str, hardware: dict[str, int] | None) -> dict[str, Any]:
-    """The probe's JSON line -> the full reading, or Refused.
-
-    hardware: {"gpu_count", "gpu_memory_mib"} by EC2's GpuInfo, None where EC2 was not asked.
-    A reading without an instance ID (no metadata service) gets the one that SSM vouches for.
-    """
+def loads(output: str) -> dict[str, Any]:
+    """A line of our scripts as an object of our schema, or Refused."""
     if len(output) > OUTPUT_LIMIT:
         raise Refused("MALFORMED", f"{len(output)} characters of output, at most {OUTPUT_LIMIT}")
     try:
@@ -105,72 +106,101 @@ def parse(output: str, *, instance_id: str, hardware: dict[str, int] | None) -> 
         cut = len(output) >= OUTPUT_LIMIT - 100 or "truncated" in output[-40:].lower()
         kind = "TRUNCATED" if cut else "MALFORMED"
         raise Refused(kind, f"the output is no JSON line: {clean(output, 60)!r}") from None
-    reading = _shape(raw)
-    if reading["instance_id"] not in (None, instance_id):
-        raise Refused("WRONG_INSTANCE", f"the reading says it comes from {reading['instance_id']}")
-    reading["instance_id"] = instance_id
+    if not isinstance(raw, dict) or not _is_integer(raw.get("schema")) or raw["schema"] != SCHEMA:
+        raise Refused("MALFORMED", f"the output is no reading of schema {SCHEMA}")
+    return raw
+
+
+def parse(output: str, *, instance_id: str, hardware: dict[str, int] | None) -> dict[str, Any]:
+    """The probe's JSON line -> the full reading, or Refused.
+
+    hardware: {"gpu_count", "gpu_memory_mib"} by EC2's GpuInfo, None where EC2 was not asked.
+    """
+    raw = loads(output)
+    reading = head(raw, instance_id)
+    for key in ("driver", "cuda"):
+        reading[key] = text(raw, key)
+    reading["gpus"] = _gpus(raw)
+    reading["error"] = probe_error(raw.get("error"))
     if hardware is not None:
         _bound(reading, hardware)
     return reading
 
 
-def _shape(raw: Any) -> dict[str, Any]:
-    if not isinstance(raw, dict) or not _is_integer(raw.get("schema")) or raw["schema"] != SCHEMA:
-        raise Refused("MALFORMED", f"the output is no reading of schema {SCHEMA}")
-    gpus = raw.get("gpus")
-    if not isinstance(gpus, list) or len(gpus) > 64 or not all(isinstance(g, dict) for g in gpus):
-        raise Refused("MALFORMED", "gpus is no list of objects")
-    if not isinstance(raw.get("common", {}), dict):
-        raise Refused("MALFORMED", "common is no object")
-    full = expand(raw)
-    reading: dict[str, Any] = {"schema": SCHEMA}
-    for key in ("boot_id", "instance_id", "time", "driver", "cuda"):
-        reading[key] = _text(full, key)
-    reading["gpus"] = [_gpu(gpu) for gpu in full["gpus"]]
+def head(raw: dict[str, Any], instance_id: str) -> dict[str, Any]:
+    """Which node speaks, and when.
+
+    A reading without an instance ID (no metadata service) gets the one that SSM vouches for.
+    """
+    found = {"schema": SCHEMA, **{key: text(raw, key) for key in ("boot_id", "time")}}
+    claimed = text(raw, "instance_id")
+    if claimed not in (None, instance_id):
+        raise Refused("WRONG_INSTANCE", f"the reading says it comes from {claimed}")
+    return {**found, "instance_id": instance_id}
+
+
+def _gpus(raw: dict[str, Any]) -> list[dict[str, Any]]:
+    try:
+        rows = expand(raw)["gpus"]
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise Refused("MALFORMED", "gpus are not as the probe writes them") from None
+    if not isinstance(rows, list) or len(rows) > MOST_ROWS:
+        raise Refused("MALFORMED", f"gpus is no list of {MOST_ROWS} at most")
+    gpus = [_gpu(row) for row in rows]
     for key in ("index", "uuid"):
-        values = [gpu[key] for gpu in reading["gpus"] if gpu[key] is not None]
-        if len(set(values)) != len(values):
-            raise Refused("MALFORMED", f"two GPUs have the same {key}")
-    reading["error"] = _probe_error(full.get("error"))
-    return reading
+        unlike([gpu[key] for gpu in gpus], f"two GPUs have the same {key}")
+    return gpus
 
 
-def _text(holder: dict[str, Any], key: str) -> str | None:
-    value = holder.get(key)
-    if value is None or (isinstance(value, str) and _PATTERNS[key].fullmatch(value)):
+def unlike(values: list[Any], problem: str) -> None:
+    """No two of them are the same, None aside."""
+    known = [value for value in values if value is not None]
+    if len(set(known)) != len(known):
+        raise Refused("MALFORMED", problem)
+
+
+def text(holder: dict[str, Any], key: str, rule: re.Pattern[str] | None = None) -> str | None:
+    """A text that is just what its name promises, or None."""
+    value, rule = holder.get(key), rule or _PATTERNS[key]
+    if value is None or (isinstance(value, str) and rule.fullmatch(value)):
         return value
     raise Refused("MALFORMED", f"{key} is not what it should be: {clean(value, 40)!r}")
 
 
-def _error_type(value: Any) -> str:
+def error_type(value: Any) -> str:
+    """One of the names of errors that a probe may write."""
     known = isinstance(value, str) and (value in _ERROR_TYPES or _CODE_TYPE.fullmatch(value))
     if not known:
         raise Refused("MALFORMED", f"an unknown error type: {clean(value, 40)!r}")
     return value
 
 
-def _probe_error(value: Any) -> dict[str, Any] | None:
+def probe_error(value: Any) -> dict[str, Any] | None:
+    """The error of a script as a whole: {"type", "code", "message"} or None."""
     if value is None:
         return None
     if not isinstance(value, dict) or type(value.get("code")) not in (int, type(None)):
         raise Refused("MALFORMED", "error is no object of type, code and message")
     message = clean(value.get("message", ""))
-    return {"type": _error_type(value.get("type")), "code": value.get("code"), "message": message}
+    return {"type": error_type(value.get("type")), "code": value.get("code"), "message": message}
 
 
 def _gpu(raw: dict[str, Any]) -> dict[str, Any]:
     """One GPU with all its keys, usable_mib added: None where MIG, an error or a gap hides it."""
-    gpu: dict[str, Any] = {"index": _number(raw, "index", 63)}
+    gpu: dict[str, Any] = {"index": number(raw, "index", MOST_ROWS - 1)}
     if gpu["index"] is None:
         raise Refused("MALFORMED", "a GPU without an index")
     for key in ("uuid", "name", "cc"):
-        gpu[key] = _text(raw, key)
+        gpu[key] = text(raw, key)
     for key in ("total_mib", "reserved_mib", "used_mib"):
-        gpu[key] = _number(raw, key, HIGHEST_MIB)
-    gpu["mig"] = raw.get("mig")
-    if type(gpu["mig"]) not in (bool, type(None)):
-        raise Refused("MALFORMED", "mig is neither true nor false")
-    gpu["error"] = None if raw.get("error") is None else _error_type(raw["error"])
+        gpu[key] = number(raw, key, HIGHEST_MIB)
+    gpu["ecc_uncorrected"] = number(raw, "ecc_uncorrected", 2**64 - 1)
+    for key in ("ecc", "mig"):
+        gpu[key] = raw.get(key)
+        if type(gpu[key]) not in (bool, type(None)):
+            raise Refused("MALFORMED", f"{key} is neither true nor false")
+    gpu["slices"] = None if raw.get("slices") is None else _slices(gpu, raw["slices"])
+    gpu["error"] = None if raw.get("error") is None else error_type(raw["error"])
     total, reserved = gpu["total_mib"], gpu["reserved_mib"]
     known = total is not None and reserved is not None and gpu["error"] is None
     if total is not None and max(reserved or 0, gpu["used_mib"] or 0) > total:
@@ -180,7 +210,30 @@ def _gpu(raw: dict[str, Any]) -> dict[str, Any]:
     return gpu
 
 
-def _number(holder: dict[str, Any], key: str, highest: int) -> int | None:
+def _slices(gpu: dict[str, Any], rows: Any) -> list[dict[str, Any]]:
+    """MIG slices; a long line comes without their UUIDs."""
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise Refused("MALFORMED", f"GPU {gpu['index']}: slices is no list of objects")
+    if rows and not gpu["mig"]:
+        raise Refused("MALFORMED", f"GPU {gpu['index']}: slices without MIG")
+    slices = [
+        {
+            "uuid": text(row, "uuid", _SLICE),
+            "total_mib": number(row, "total_mib", HIGHEST_MIB),
+            "profile": text(row, "profile"),
+        }
+        for row in rows
+    ]
+    unlike([one["uuid"] for one in slices], "two MIG slices have the same uuid")
+    sizes = sum(one["total_mib"] or 0 for one in slices)
+    if gpu["total_mib"] is not None and sizes > gpu["total_mib"]:
+        claim = f"GPU {gpu['index']}: {sizes} MiB in slices of {gpu['total_mib']} MiB"
+        raise Refused("IMPLAUSIBLE", claim)
+    return slices
+
+
+def number(holder: dict[str, Any], key: str, highest: int) -> int | None:
+    """A whole number from 0 to `highest`, or None."""
     value = holder.get(key)
     if value is None or (_is_integer(value) and 0 <= value <= highest):
         return value

@@ -7,8 +7,6 @@ Limits and defaults: AWS Systems Manager API reference, SendCommand and ListComm
 
 from __future__ import annotations
 
-import hashlib
-import json
 import random
 import time
 from collections import Counter
@@ -16,7 +14,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from ansible_collections.gpushare.eks.plugins.module_utils import nvml_probe
 from ansible_collections.gpushare.eks.plugins.module_utils._errors import NotFound
 
 try:
@@ -24,7 +21,6 @@ try:
 except ImportError:  # the modules' door reports a missing boto3 itself
     ClientError = Exception
 
-DOCUMENT_PREFIX = "gpushare-probe-"
 BATCH = 50  # InstanceIds of one SendCommand, and rows of one page
 FIRST_PAUSE_S, LONGEST_PAUSE_S, GROWTH = 0.2, 5.0, 1.3
 # AWS publishes no rate. A first look at each command of 1,000 nodes may go out at once; what comes
@@ -88,34 +84,6 @@ class Fleet:
 
     outcomes: dict[str, Outcome] = field(default_factory=dict)
     calls: Counter[str] = field(default_factory=Counter)
-
-
-def probe_document() -> dict[str, Any]:
-    """Our one document: {"name": "gpushare-probe-<hash8>", "content": {...}, "text", "hash"}.
-
-    The content is fixed and takes no parameter, so that IAM can allow SendCommand on it alone. The
-    probe's source stands in it in clear: whoever reads the document sees what runs on the nodes.
-    """
-    source = nvml_probe.__spec__.loader.get_source(nvml_probe.__name__)  # also out of a zip
-    end = "GPUSHARE_PROBE_END"
-    content = {
-        "schemaVersion": "2.2",
-        "description": "gpushare.eks: print GPU memory as NVML reports it, as one line of JSON",
-        "mainSteps": [
-            {
-                "action": "aws:runShellScript",
-                "name": "nvml",
-                "inputs": {
-                    "timeoutSeconds": "60",
-                    "runCommand": [f"exec python3 -I -S - <<'{end}'", *source.splitlines(), end],
-                },
-            }
-        ],
-    }
-    text = json.dumps(content, separators=(",", ":"))
-    digest = hashlib.sha256(text.encode()).hexdigest()
-    name = f"{DOCUMENT_PREFIX}{digest[:8]}"
-    return {"name": name, "content": content, "text": text, "hash": digest}
 
 
 class Pace:

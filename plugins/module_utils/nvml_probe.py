@@ -1,9 +1,10 @@
 # Copyright: (c) 2026, gpushare.eks contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 
-"""Read the GPUs of this machine by NVML and print them as one compact JSON line.
+"""Read the GPUs of this machine by NVML, and put them on one compact line of JSON.
 
-Runs ON the node (AL2023: Python 3.9, standard library only), sent by SSM or imported by the agent.
+Runs ON the node (AL2023: Python 3.9, standard library only), as the first part of the scripts that
+SSM sends (_scripts.py), or imported by the agent.
 It never guesses: a figure that NVML did not give is null and the GPU's `error` says why.
 Codes, structures and their meaning: NVML API reference, nvml.h (docs.nvidia.com/deploy/nvml-api).
 """
@@ -13,11 +14,6 @@ from __future__ import annotations
 import ctypes
 import json
 import os
-import select
-import signal
-import socket
-import sys
-import time
 
 SCHEMA = 1
 LINE_LIMIT_BYTES = 2400  # ListCommandInvocations cuts each plugin's output at 2,500 characters
@@ -55,8 +51,21 @@ NVML_CODES = {
     30: "RESET_TYPE_NOT_SUPPORTED",
     999: "UNKNOWN",
 }
-# Values that all GPUs of one machine usually share stand once in `common`.
-SHARED_KEYS = ("name", "cc", "total_mib", "reserved_mib", "used_mib", "mig", "error")
+GPU_KEYS = (
+    "index",
+    "uuid",
+    "name",
+    "cc",
+    "total_mib",
+    "reserved_mib",
+    "used_mib",
+    "ecc",  # null where the GPU has no ECC
+    "ecc_uncorrected",  # errors since the driver was loaded
+    "mig",
+    "slices",  # null unless MIG is on
+    "error",
+)
+MOST_ROWS = 64
 
 
 class NvmlError(Exception):
@@ -115,7 +124,7 @@ class Nvml:
 
 def read_gpu(nvml, index):
     """One GPU as a dict; what could be read is kept beside the `error` that stopped the rest."""
-    gpu = dict.fromkeys(("index", "uuid", *SHARED_KEYS))
+    gpu = dict.fromkeys(GPU_KEYS)
     gpu["index"] = index
     handle = ctypes.c_void_p()
     try:
@@ -123,7 +132,7 @@ def read_gpu(nvml, index):
     except NvmlError as exc:
         gpu["error"] = exc.type
         return gpu
-    for read in (_identity, _mig, _memory):
+    for read in (_identity, _memory, _mig, _ecc):
         try:
             read(nvml, handle, gpu)
         except NvmlError as exc:
@@ -138,21 +147,10 @@ def _identity(nvml, handle, gpu):
     gpu["cc"] = ".".join(str(number) for number in major_minor)
 
 
-def _mig(nvml, handle, gpu):
-    try:
-        gpu["mig"] = nvml.numbers("nvmlDeviceGetMigMode", 2, handle)[0] == 1
-    except NvmlError as exc:
-        if exc.code not in (3, 13):
-            raise
-        gpu["mig"] = False  # a GPU or a driver without MIG
-
-
 def _memory(nvml, handle, gpu):
     """Fill *_mib: total rounds down, reserved and used round up, so the rest is never too large."""
-    memory = MemoryV2()
-    memory.version = ctypes.sizeof(MemoryV2) | (2 << 24)  # NVML_STRUCT_VERSION(Memory, 2)
     try:
-        nvml.call("nvmlDeviceGetMemoryInfo_v2", handle, ctypes.byref(memory))
+        memory = _memory_v2(nvml, handle)
     except NvmlError as exc:
         if exc.code not in (3, 13, 25):
             raise
@@ -164,6 +162,62 @@ def _memory(nvml, handle, gpu):
     gpu["reserved_mib"] = -(-memory.reserved // MIB)
 
 
+def _memory_v2(nvml, handle):
+    memory = MemoryV2()
+    memory.version = ctypes.sizeof(MemoryV2) | (2 << 24)  # NVML_STRUCT_VERSION(Memory, 2)
+    nvml.call("nvmlDeviceGetMemoryInfo_v2", handle, ctypes.byref(memory))
+    return memory
+
+
+def _mig(nvml, handle, gpu):
+    try:
+        gpu["mig"] = nvml.numbers("nvmlDeviceGetMigMode", 2, handle)[0] == 1
+    except NvmlError as exc:
+        if exc.code not in (3, 13):
+            raise
+        gpu["mig"] = False  # a GPU or a driver without MIG
+    if gpu["mig"]:
+        gpu["slices"] = _slices(nvml, handle)
+
+
+def _slices(nvml, handle):
+    """The MIG devices of a GPU, to which its memory belongs."""
+    found = []
+    for number in range(nvml.numbers("nvmlDeviceGetMaxMigDeviceCount", 1, handle)[0]):
+        part = ctypes.c_void_p()
+        try:
+            number = ctypes.c_uint(number)
+            nvml.call("nvmlDeviceGetMigDeviceHandleByIndex", handle, number, ctypes.byref(part))
+        except NvmlError as exc:
+            if exc.code != 6:
+                raise
+            continue  # slices are numbered with gaps
+        # "NVIDIA A100-SXM4-40GB MIG 1g.5gb"
+        _gpu, _mig, profile = nvml.text("nvmlDeviceGetName", part).rpartition("MIG ")
+        found.append(
+            {
+                "uuid": nvml.text("nvmlDeviceGetUUID", part),
+                "total_mib": _memory_v2(nvml, part).total // MIB,
+                "profile": profile or None,
+            }
+        )
+    return found
+
+
+def _ecc(nvml, handle, gpu):
+    """Fill ecc*: told where NVML tells them; only what says that the GPU is ill counts as error."""
+    uncorrected, volatile, count = ctypes.c_uint(1), ctypes.c_uint(0), ctypes.c_ulonglong()
+    try:
+        gpu["ecc"] = nvml.numbers("nvmlDeviceGetEccMode", 2, handle)[0] == 1
+        if gpu["ecc"]:
+            name = "nvmlDeviceGetTotalEccErrors"
+            nvml.call(name, handle, uncorrected, volatile, ctypes.byref(count))
+            gpu["ecc_uncorrected"] = count.value
+    except NvmlError as exc:
+        if exc.code in (10, 15, 16):
+            raise
+
+
 def system(nvml):
     """{"driver", "cuda"} of an NVML that was initialised; raises NvmlError."""
     driver = nvml.text("nvmlSystemGetDriverVersion")
@@ -171,17 +225,17 @@ def system(nvml):
     return {"driver": driver, "cuda": f"{cuda // 1000}.{cuda % 1000 // 10}"}
 
 
-def read_nvml(library=None, load=ctypes.CDLL):
-    """Read all GPUs in this process -> {"driver", "cuda", "gpus", "error"}; raises nothing."""
-    answer = {"driver": None, "cuda": None, "gpus": [], "error": None}
+def each_gpu(one, library=None, load=ctypes.CDLL):
+    """one(nvml, index) for every GPU -> {"driver", "cuda", "error"}; raises nothing NVML-made."""
+    answer = {"driver": None, "cuda": None, "error": None}
     path = library or os.environ.get("GPUSHARE_NVML_LIBRARY") or "libnvidia-ml.so.1"
     try:
         nvml = Nvml(path, load)
         nvml.call("nvmlInit_v2")
         try:
             answer.update(system(nvml))
-            count = nvml.numbers("nvmlDeviceGetCount_v2", 1)[0]
-            answer["gpus"] = [read_gpu(nvml, index) for index in range(count)]
+            for index in range(nvml.numbers("nvmlDeviceGetCount_v2", 1)[0]):
+                one(nvml, index)
         finally:
             nvml.call("nvmlShutdown")
     except NvmlError as exc:
@@ -189,57 +243,17 @@ def read_nvml(library=None, load=ctypes.CDLL):
     return answer
 
 
-def _failure(kind, code, message):
+def read_nvml(library=None, load=ctypes.CDLL):
+    """Read all GPUs in this process -> {"driver", "cuda", "gpus", "error"}; raises nothing."""
+    gpus = []
+    answer = each_gpu(lambda nvml, index: gpus.append(read_gpu(nvml, index)), library, load)
+    return dict(answer, gpus=gpus)
+
+
+def failure(kind, code, message):
+    """What read_nvml answers where NVML could not be asked."""
     error = {"type": kind, "code": code, "message": message[:200]}
     return {"driver": None, "cuda": None, "gpus": [], "error": error}
-
-
-def read_in_child(read, timeout_s):
-    """Run `read` in a child of our own, ended after timeout_s: a hung driver cannot hold us.
-
-    A process stuck in the driver may survive SIGKILL for a while, so its end is not waited for.
-    """
-    receiving, sending = os.pipe()
-    child = os.fork()
-    if child == 0:
-        try:
-            nothing = os.open(os.devnull, os.O_RDWR)
-            for stream in (0, 1, 2):  # whatever the driver's library prints stays out of our line
-                os.dup2(nothing, stream)
-            os.write(sending, json.dumps(read()).encode()[:65536])
-        finally:
-            os._exit(0)
-    os.close(sending)
-    try:
-        text, end = _drain(receiving, time.monotonic() + timeout_s)
-    finally:
-        os.close(receiving)
-    if not end:
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, os.WNOHANG)
-        message = f"NVML did not answer within {timeout_s:g} s: the driver hangs"
-        return _failure("TIMEOUT", 10, message)
-    _dummy, status = os.waitpid(child, 0)
-    try:
-        return json.loads(text)
-    except ValueError:
-        ended = f"the process that reads NVML ended with wait status {status}"
-        return _failure("PROBE_CRASHED", None, ended)
-
-
-def _drain(descriptor, deadline):
-    """All bytes until the other side closes -> (text, True); at the deadline (text, False)."""
-    text = b""
-    while True:
-        ready, _dummy, _dummy = select.select(
-            [descriptor], [], [], max(0.0, deadline - time.monotonic())
-        )
-        if not ready:
-            return text, False
-        chunk = os.read(descriptor, 65536)
-        if not chunk:
-            return text, True
-        text += chunk
 
 
 def boot_id():
@@ -252,86 +266,77 @@ def boot_id():
         return None
 
 
-def _http(address, request, deadline):
-    """One HTTP/1.0 exchange by a plain socket (http.client costs more to import than all else)."""
-    with socket.create_connection(address, timeout=max(0.01, deadline - time.monotonic())) as link:
-        link.sendall(request.encode("ascii"))
-        answer = b""
-        while len(answer) < 8192:
-            link.settimeout(max(0.01, deadline - time.monotonic()))
-            chunk = link.recv(4096)
-            if not chunk:
-                break
-            answer += chunk
-    head, _dummy, body = answer.partition(b"\r\n\r\n")
-    return body.decode("ascii").strip() if b" 200 " in head.split(b"\r\n")[0] + b" " else None
+def pack(rows):
+    """Rows of one kind as columns, each as short as it can be: one value for all rows, one for
+    `most` with the others by the row's number, or a list."""
+    packed = {"count": len(rows)}
+    for key in rows[0]:
+        values = [row[key] for row in rows]
+        most = max(values, key=values.count)
+        others = {str(row): value for row, value in enumerate(values) if value != most}
+        if any(isinstance(value, list) for value in values):
+            packed[key] = values
+        else:
+            short = {"most": most, "others": others} if others else most
+            packed[key] = min(short, values, key=lambda column: len(to_line(column)))
+    return packed
 
 
-def instance_id(limit_s=2.0):
-    """This instance's ID by IMDSv2, or None where the metadata service does not answer in time."""
-    base = os.environ.get("AWS_EC2_METADATA_SERVICE_ENDPOINT") or "http://169.254.169.254"
-    place, _dummy, path = base.partition("://")[2].partition("/")
-    host, _dummy, port = (
-        place.rpartition(":") if ":" in place.rpartition("]")[2] else (place, "", "80")
-    )
-    address, root = (host.strip("[]"), int(port)), ("/" + path).rstrip("/")
-    deadline = time.monotonic() + limit_s
-    line = "%s " + root + "/latest/%s HTTP/1.0\r\nHost: " + place + "\r\n%s\r\n"
-    life = "X-aws-ec2-metadata-token-ttl-seconds: 60\r\n"
-    try:
-        token = _http(address, line % ("PUT", "api/token", life), deadline)
-        if not token:
-            return None
-        header = f"X-aws-ec2-metadata-token: {token}\r\n"
-        return _http(address, line % ("GET", "meta-data/instance-id", header), deadline)
-    except (OSError, ValueError):
-        return None
+def unpack(packed):
+    """The inverse of pack(). Raises ValueError for what pack() did not make."""
+    columns = dict(packed)
+    count = columns.pop("count", None)
+    if type(count) is not int or not 0 < count <= MOST_ROWS:
+        raise ValueError(f"a count of {MOST_ROWS} at most is expected")
+    rows = [{} for _row in range(count)]
+    for key, column in columns.items():
+        for row, value in zip(rows, _values(column, count)):  # noqa: B905 (Python 3.9 has no strict)
+            row[key] = value
+    return rows
 
 
-def read(library=None, timeout_s=10.0, identity=instance_id):
-    """The whole reading as a dict (the probe JSON, not compacted); raises nothing NVML-made."""
-    reading = {"schema": SCHEMA, "boot_id": boot_id(), "instance_id": identity()}
-    reading["time"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    reading.update(read_in_child(lambda: read_nvml(library), timeout_s))
-    return reading
+def _values(column, count):
+    if isinstance(column, dict) and "most" in column:
+        others = column.get("others")
+        if not isinstance(others, dict):
+            raise ValueError("a column without its others")
+        return [others.get(str(row), column["most"]) for row in range(count)]
+    values = column if isinstance(column, list) else [column] * count
+    if len(values) != count:
+        raise ValueError("a column has not one value for each row")
+    return values
+
+
+def to_line(value):
+    """JSON on one line, as short as it can be."""
+    return json.dumps(value, separators=(",", ":"), sort_keys=True)
 
 
 def compact(reading):
-    """The reading as one JSON line; what most GPUs share stands once, in `common`."""
-    gpus, common = reading["gpus"], {}
-    if len(gpus) > 1:
-        for key in SHARED_KEYS:
-            values = [gpu[key] for gpu in gpus]
-            common[key] = max(values, key=values.count)
-        kept = [{k: v for k, v in g.items() if k not in common or v != common[k]} for g in gpus]
-        reading = dict(reading, common=common, gpus=kept)
-    line = json.dumps(reading, separators=(",", ":"), sort_keys=True)
+    """The reading as one JSON line; MIG slices lose their UUIDs where they make it too long."""
+    line = to_line(_packed(reading, {}))
+    if len(line) >= LINE_LIMIT_BYTES:
+        line = to_line(_packed(reading, {"uuid": None}))
     if len(line) >= LINE_LIMIT_BYTES:
         size = f"the reading takes {len(line)} bytes, more than Run Command hands on"
-        cut = dict(reading, **_failure("OUTPUT_TOO_LARGE", None, size))
-        cut.pop("common", None)
-        line = json.dumps(cut, separators=(",", ":"), sort_keys=True)
+        line = to_line(dict(reading, **failure("OUTPUT_TOO_LARGE", None, size)))
     return line
 
 
+def _packed(reading, slice_changes):
+    gpus = []
+    for gpu in reading["gpus"]:
+        slices = [dict(one, **slice_changes) for one in gpu["slices"] or []]
+        gpus.append(dict(gpu, slices=pack(slices) if slices else gpu["slices"]))
+    return dict(reading, gpus=pack(gpus) if len(gpus) > 1 else gpus)
+
+
 def expand(reading):
-    """The inverse of compact(), on the parsed line: every GPU with all its keys again."""
-    full = dict(reading)
-    common = full.pop("common", {})
-    full["gpus"] = [dict(common, **gpu) for gpu in reading["gpus"]]
-    return full
-
-
-def main():
-    """Print one line; the exit code is 0 whenever a line was printed, also one with an error."""
-    try:
-        line = compact(read())
-    except Exception as exc:
-        reading = dict(_failure("PROBE_FAILED", None, repr(exc)), schema=SCHEMA)
-        reading.update(boot_id=boot_id(), instance_id=None, time=None)
-        line = json.dumps(reading, separators=(",", ":"), sort_keys=True)
-    sys.stdout.write(line + "\n")
-
-
-if __name__ == "__main__":
-    main()
+    """The inverse of compact(), on the parsed line. Raises ValueError for a foreign shape."""
+    gpus, full = reading["gpus"], []
+    if not isinstance(gpus, (list, dict)):
+        raise ValueError("gpus are neither rows nor columns")
+    for gpu in unpack(gpus) if isinstance(gpus, dict) else gpus:
+        slices = gpu.get("slices")
+        full.append(dict(gpu, slices=unpack(slices)) if isinstance(slices, dict) else gpu)
+    return dict(reading, gpus=full)

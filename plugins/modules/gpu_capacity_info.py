@@ -43,6 +43,21 @@ options:
     description:
       - The SSM document. Defaults to the collection's own, see M(gpushare.eks.ssm_document).
     type: str
+  processes:
+    description:
+      - Also read used memory by process, with the UID of the pod and the ID of the container that
+        each belongs to. This runs a second document of the collection's own on the instances that
+        answered, so it costs as many calls again.
+      - It sees the processes of the whole node, which is why it is a document apart.
+    type: bool
+    default: false
+  pods:
+    description:
+      - The pods whose names RV(readings[].processes.entries[].pod) may tell, as
+        M(kubernetes.core.k8s_info) returns them.
+    type: list
+    elements: dict
+    default: []
   timeout:
     description:
       - Seconds after which an instance without an answer has the outcome V(NoAnswer), and one that
@@ -80,6 +95,18 @@ EXAMPLES = r"""
   gpushare.eks.gpu_capacity_info:
     filters:
       tag:karpenter.sh/nodepool: shared
+
+- name: List the pods
+  kubernetes.core.k8s_info:
+    kind: Pod
+  register: pods
+
+- name: Read who uses the GPUs of a pool
+  gpushare.eks.gpu_capacity_info:
+    cluster_name: demo
+    nodegroups: [shared-*]
+    processes: true
+    pods: "{{ pods.resources }}"
 """
 
 RETURN = r"""
@@ -118,6 +145,10 @@ readings:
     gpus:
       description:
         - The GPUs of the reading. C(usable_mib) is total less reserved, V(null) when not known.
+        - With MIG on, memory belongs to the C(slices), each with C(uuid), C(total_mib) and
+          C(profile); C(usable_mib) is V(null) then. The UUIDs are V(null) where they had no room.
+        - C(ecc) is V(null) for a GPU without ECC. C(ecc_uncorrected) counts errors since the driver
+          was loaded.
       type: list
       elements: dict
       sample:
@@ -129,8 +160,45 @@ readings:
           reserved_mib: 450
           used_mib: 0
           usable_mib: 14910
+          ecc: true
+          ecc_uncorrected: 0
           mig: false
+          slices: null
           error: null
+    processes:
+      description: Who uses the GPUs, with O(processes=true); V(null) when it was not asked.
+      type: dict
+      contains:
+        count:
+          description: How many processes there are.
+          type: int
+          sample: 2
+        used_mib:
+          description: What all of them use.
+          type: int
+          sample: 6310
+        truncated:
+          description: Whether RV(readings[].processes.entries) holds only the largest of them.
+          type: bool
+          sample: false
+        entries:
+          description:
+            - One row for each process on each GPU, the largest first. C(pod_uid) is V(null) outside
+              of pods and for a process that ended meanwhile; C(pod) is C(namespace/name) where
+              O(pods) holds it. C(container_id) has 13 characters where all of it had no room.
+          type: list
+          elements: dict
+          sample:
+            - gpu: 0
+              pid: 31415
+              used_mib: 3155
+              pod_uid: 5f0a1b2c-3d4e-4f5a-8b6c-7d8e9f0a1b2c
+              container_id: 2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae
+              pod: default/resnet-0
+        error:
+          description: Why processes are missing, with C(type), C(message) and C(remedy).
+          type: dict
+          sample: null
 counts:
   description: How many instances were asked, answered usably, and did not.
   returned: success
@@ -153,75 +221,14 @@ from typing import Any
 
 from ansible_collections.amazon.aws.plugins.module_utils.modules import AnsibleAWSModule
 
-from ansible_collections.gpushare.eks.plugins.module_utils import _readings
+from ansible_collections.gpushare.eks.plugins.module_utils import _process_readings, _readings
 from ansible_collections.gpushare.eks.plugins.module_utils._errors import aws_errors, run
-from ansible_collections.gpushare.eks.plugins.module_utils._ssm import (
-    Outcome,
-    paged,
+from ansible_collections.gpushare.eks.plugins.module_utils._fleet import Ec2, select
+from ansible_collections.gpushare.eks.plugins.module_utils._scripts import (
     probe_document,
-    run_on_fleet,
+    processes_document,
 )
-
-FILTER_VALUES = 200  # values of one filter of DescribeInstances
-TYPES = 100  # InstanceTypes of one DescribeInstanceTypes
-
-
-class Ec2:
-    """The two reads of EC2 that say who is asked and what they can have; counted."""
-
-    def __init__(self, client: Any, counts: Counter[str]) -> None:
-        self._client, self._counts = client, counts
-
-    def _call(self, operation: str, **arguments: Any) -> dict[str, Any]:
-        self._counts[operation] += 1
-        with aws_errors("EC2 instances"):
-            return getattr(self._client, operation)(**arguments)
-
-    def instances(self, filters: dict[str, list[str]]) -> dict[str, str]:
-        """{instance ID: type} of the running instances that match."""
-        asked = [{"Name": key, "Values": values} for key, values in filters.items()]
-        asked.append({"Name": "instance-state-name", "Values": ["running"]})
-        pages = paged(
-            self._call, "describe_instances", "Reservations", Filters=asked, MaxResults=1000
-        )
-        return {one["InstanceId"]: one["InstanceType"] for r in pages for one in r["Instances"]}
-
-    def hardware(self, types: set[str]) -> dict[str, dict[str, int]]:
-        """{type: {"gpu_count", "gpu_memory_mib"}} of NVIDIA GPUs by EC2's GpuInfo."""
-        found, ordered = {}, sorted(types)
-        for start in range(0, len(ordered), TYPES):
-            chunk = ordered[start : start + TYPES]
-            answer = self._call("describe_instance_types", InstanceTypes=chunk)
-            for one in answer["InstanceTypes"]:
-                gpus = (one.get("GpuInfo") or {}).get("Gpus") or []
-                gpus = [gpu for gpu in gpus if gpu.get("Manufacturer", "").lower() == "nvidia"]
-                sizes = [gpu["MemoryInfo"]["SizeInMiB"] for gpu in gpus]
-                found[one["InstanceType"]] = {
-                    "gpu_count": sum(gpu["Count"] for gpu in gpus),
-                    "gpu_memory_mib": max(sizes, default=0),
-                }
-        return found
-
-
-def select(ec2: Ec2, params: dict[str, Any]) -> tuple[dict[str, str | None], dict[str, Any]]:
-    """Who is to be read -> ({instance ID: type or None}, {type: hardware})."""
-    if params["instance_ids"] is not None:
-        named = list(dict.fromkeys(params["instance_ids"]))
-        running: dict[str, str] = {}
-        for start in range(0, len(named), FILTER_VALUES):
-            running |= ec2.instances({"instance-id": named[start : start + FILTER_VALUES]})
-        return {one: running.get(one) for one in named}, ec2.hardware(set(running.values()))
-    if params["cluster_name"]:
-        filters = {"tag:eks:cluster-name": [params["cluster_name"]]}
-        if params["nodegroups"]:
-            filters["tag:eks:nodegroup-name"] = params["nodegroups"]
-    else:
-        given = params["filters"].items()
-        filters = {k: [str(x) for x in v] if isinstance(v, list) else [str(v)] for k, v in given}
-    running = ec2.instances(filters)
-    hardware = ec2.hardware(set(running.values()))
-    chosen = {k: v for k, v in running.items() if hardware.get(v, {}).get("gpu_count")}
-    return chosen, hardware
+from ansible_collections.gpushare.eks.plugins.module_utils._ssm import Outcome, run_on_fleet
 
 
 def row(
@@ -236,6 +243,7 @@ def row(
         "error": outcome.error,
         "reading": None,
         "gpus": [],
+        "processes": None,
     }
     if outcome.outcome != "Success":
         return result
@@ -245,6 +253,27 @@ def row(
         return {**result, "error": _readings.error(refused.type, str(refused))}
     error = _readings.row_error(reading, hardware)
     return {**result, "error": error, "reading": reading, "gpus": reading["gpus"]}
+
+
+def add_processes(ssm: Any, rows: list[dict[str, Any]], params: dict[str, Any]) -> Counter[str]:
+    """Ask the instances that answered once more, for their processes -> the calls that it took."""
+    document = processes_document()["name"]
+    answered = [one["instance_id"] for one in rows if one["outcome"] == "Success"]
+    with aws_errors(f"SSM document {document}"):
+        fleet = run_on_fleet(
+            ssm,
+            document,
+            answered,
+            timeout=params["timeout"],
+            comment="gpushare.eks: read GPU memory by process",
+        )
+    names = _process_readings.pod_names(params["pods"])
+    for one in rows:
+        outcome = fleet.outcomes.get(one["instance_id"])
+        one["processes"] = outcome and _process_readings.of_node(
+            outcome, instance_id=one["instance_id"], hardware=one["hardware"], names=names
+        )
+    return fleet.calls
 
 
 def read(module: Any) -> dict[str, Any]:
@@ -257,11 +286,14 @@ def read(module: Any) -> dict[str, Any]:
     running = [one for one, kind in chosen.items() if kind]
     with aws_errors(f"SSM document {document}"):
         fleet = run_on_fleet(ssm, document, running, timeout=module.params["timeout"])
+    calls += fleet.calls
     gone = Outcome("Undeliverable", message="EC2 shows no running instance of this ID")
     rows = [
         row(one, kind, hardware.get(kind), fleet.outcomes.get(one, gone))
         for one, kind in sorted(chosen.items())
     ]
+    if module.params["processes"]:
+        calls += add_processes(ssm, rows, module.params)
     errors = sum(1 for one in rows if one["error"])
     counts = {"instances": len(rows), "readings": len(rows) - errors, "errors": errors}
     zero = dict.fromkeys(("send_command", "list_command_invocations", "throttled"), 0)
@@ -269,7 +301,7 @@ def read(module: Any) -> dict[str, Any]:
         "changed": False,
         "readings": rows,
         "counts": counts,
-        "calls": {**zero, **fleet.calls, **calls},
+        "calls": {**zero, **calls},
         "document_name": document,
     }
 
@@ -281,6 +313,8 @@ def main() -> None:
         "nodegroups": {"type": "list", "elements": "str"},
         "filters": {"type": "dict"},
         "document_name": {"type": "str"},
+        "processes": {"type": "bool", "default": False},
+        "pods": {"type": "list", "elements": "dict", "default": []},
         "timeout": {"type": "int", "default": 90},
     }
     choices = ["instance_ids", "cluster_name", "filters"]

@@ -11,11 +11,13 @@ short_description: Keep an SSM command document as wanted
 description:
   - Creates, updates and deletes a command document of AWS Systems Manager. Its content is compared
     by hash; a new version becomes the default one.
-  - Without O(name) and O(content) it keeps the collection's own document C(gpushare-probe-<hash8>),
-    which reads GPU memory by NVML. Its content is fixed and takes no parameter, so that IAM can
-    allow C(ssm:SendCommand) on this document alone.
-  - That document serves all clusters of a region. Each has a tag C(gpushare.eks/cluster/<name>) on
-    it, see O(cluster). O(state=absent) takes this tag away, and the document with the last one.
+  - Without O(name) and O(content) it keeps the collection's own two documents
+    C(gpushare-probe-<hash8>); one reads GPU memory by NVML, one who uses it, by process. Their
+    content is fixed and takes no parameter, so that IAM can allow C(ssm:SendCommand) on these
+    documents alone, or on one of them.
+  - These documents serve all clusters of a region. Each cluster has a tag
+    C(gpushare.eks/cluster/<name>) on them, see O(cluster). O(state=absent) takes this tag away, and
+    a document with the last one.
 author:
   - gpushare.eks contributors (@gpushare)
 options:
@@ -59,12 +61,12 @@ extends_documentation_fragment:
 """
 
 EXAMPLES = r"""
-- name: Keep the document that reads GPU memory, and remove its predecessors
+- name: Keep the documents that read GPU memory, and remove their predecessors
   gpushare.eks.ssm_document:
     cluster: demo
     purge: true
 
-- name: Remove it, unless another cluster uses it
+- name: Remove them, unless another cluster uses them
   gpushare.eks.ssm_document:
     cluster: demo
     state: absent
@@ -72,7 +74,9 @@ EXAMPLES = r"""
 
 RETURN = r"""
 document:
-  description: The document; in check mode as it would be.
+  description:
+    - The document; in check mode as it would be. Of the collection's own the one that reads GPU
+      memory.
   returned: success
   type: dict
   contains:
@@ -92,6 +96,12 @@ document:
       description: Whether it exists now.
       type: bool
       sample: true
+documents:
+  description: The names of all documents that were kept or removed.
+  returned: success
+  type: list
+  elements: str
+  sample: [gpushare-probe-86cbb46f, gpushare-probe-1b4f0e98]
 purged:
   description: Names of older probe documents that were deleted.
   returned: success
@@ -104,45 +114,59 @@ from typing import Any
 
 from ansible_collections.amazon.aws.plugins.module_utils.modules import AnsibleAWSModule
 
+from ansible_collections.gpushare.eks.plugins.module_utils import _scripts
 from ansible_collections.gpushare.eks.plugins.module_utils._documents import Documents, wanted
 from ansible_collections.gpushare.eks.plugins.module_utils._errors import InvalidInput, run
-from ansible_collections.gpushare.eks.plugins.module_utils._ssm import probe_document
 from ansible_collections.gpushare.eks.plugins.module_utils._sync import merge
 
 
 def keep(module: Any) -> dict[str, Any]:
-    """One run of the module: the document itself, then its predecessors."""
+    """One run of the module: the documents themselves, then their predecessors."""
     params = module.params
     tags = {str(key): str(value) for key, value in params["tags"].items()}
     cluster = params["cluster"] or ""
-    ours = probe_document()
-    bare = params["name"] not in (None, ours["name"]) and params["content"] is None
-    if bare and params["state"] == "present":
-        raise InvalidInput(
-            f"SSM document {params['name']}: there is no content",
-            field="content",
-            remedy="give content, or leave name out to keep the collection's own document",
-        )
-    name, content = params["name"] or ours["name"], params["content"] or ours["content"]
-    desired = wanted(name, content, tags)
+    chosen = [wanted(name, content, tags) for name, content in _chosen(params).items()]
     documents = Documents(module.client("ssm"))
-    outcome = documents.sync(
-        name, desired, state=params["state"], cluster=cluster, check_mode=module.check_mode
-    )
-    outcomes = {f"SSM document {name}": outcome}
+    outcomes = {}
+    for desired in chosen:
+        outcomes[f"SSM document {desired['name']}"] = documents.sync(
+            desired["name"],
+            desired,
+            state=params["state"],
+            cluster=cluster,
+            check_mode=module.check_mode,
+        )
+    first = next(iter(outcomes.values()))
+    there = first.value or {}
+    document = {
+        "name": chosen[0]["name"],
+        "hash": first.after.get("hash", chosen[0]["hash"]),
+        "version": there.get("version"),
+        "exists": bool(first.after) and bool(there),
+    }
+    names = [desired["name"] for desired in chosen]
     purged = []
-    for one in documents.older(name, cluster) if params["purge"] else []:
+    for one in documents.older(set(names), cluster) if params["purge"] else []:
         released = documents.release(one, cluster, check_mode=module.check_mode)
         outcomes[f"SSM document {one}"] = released
         purged += [] if released.after else [one]
-    there = outcome.value or {}
-    document = {
-        "name": name,
-        "hash": outcome.after.get("hash", desired["hash"]),
-        "version": there.get("version"),
-        "exists": bool(outcome.after) and bool(there),
-    }
-    return {**merge(outcomes), "document": document, "purged": purged}
+    return {**merge(outcomes), "document": document, "documents": names, "purged": purged}
+
+
+def _chosen(params: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """{name: content} of what this run is about."""
+    ours = {one["name"]: one["content"] for one in _scripts.documents()}
+    name, content = params["name"], params["content"]
+    if name is None:
+        return ours
+    content = content or ours.get(name)
+    if content is None and params["state"] == "present":
+        raise InvalidInput(
+            f"SSM document {name}: there is no content",
+            field="content",
+            remedy="give content, or leave name out to keep the collection's own documents",
+        )
+    return {name: content or {}}
 
 
 def main() -> None:

@@ -1,23 +1,14 @@
-"""The probe: every NVML code by name, lost GPUs beside healthy ones, size, time limit, 3.9."""
+"""Reading NVML: every code by name, lost GPUs beside healthy ones, MIG, ECC, the size of a line."""
 
 from __future__ import annotations
 
-import ast
 import ctypes
-import http.server
 import json
-import os
-import subprocess
-import sys
-import threading
-import time
-from pathlib import Path
 
 import pytest
 
 from ansible_collections.gpushare.eks.plugins.module_utils import nvml_probe as probe
 
-SOURCE = Path(probe.__file__).read_text(encoding="utf-8")
 MIB = 1024 * 1024
 
 
@@ -109,7 +100,10 @@ def test_a_healthy_gpu():
             "total_mib": 15360,
             "reserved_mib": 450,
             "used_mib": 0,
+            "ecc": None,
+            "ecc_uncorrected": None,
             "mig": False,
+            "slices": None,
             "error": None,
         }
     ]
@@ -162,14 +156,105 @@ def test_other_memory_errors_do_not_fall_back():
     assert (gpu["error"], gpu["total_mib"]) == ("GPU_IS_LOST", None)
 
 
-@pytest.mark.parametrize(("mode", "expected"), [(0, False), (1, True)])
-def test_mig(mode, expected):
-    class Mig(FakeNvml):
-        def do_nvmlDeviceGetMigMode(self, handle, current, pending):
-            self._set(current, mode)
-            self._set(pending, mode)
+class Mig(FakeNvml):
+    """Each GPU is cut into `slices`: profiles, None for a gap in their numbers."""
 
-    assert read(Mig())["gpus"][0]["mig"] is expected
+    mode, slices = 1, ("1g.10gb",) * 7
+
+    def do_nvmlDeviceGetMigMode(self, handle, current, pending):
+        self._set(current, self.mode)
+        self._set(pending, 1)
+
+    def do_nvmlDeviceGetMaxMigDeviceCount(self, handle, pointer):
+        self._set(pointer, 7)
+
+    def do_nvmlDeviceGetMigDeviceHandleByIndex(self, handle, index, pointer):
+        if index.value >= len(self.slices) or self.slices[index.value] is None:
+            return 6
+        return self._set(pointer, 1000 * handle.value + index.value)
+
+    def _slice(self, handle):
+        return self.slices[handle.value % 1000] if handle.value >= 1000 else None
+
+    def do_nvmlDeviceGetName(self, handle, buffer, size):
+        profile = self._slice(handle)
+        buffer.value = f"NVIDIA H100 80GB HBM3{f' MIG {profile}' if profile else ''}".encode()
+
+    def do_nvmlDeviceGetUUID(self, handle, buffer, size):
+        kind = b"MIG" if self._slice(handle) else b"GPU"
+        buffer.value = kind + b"-6d2ab28c-0a19-5c5e-8f61-%012x" % handle.value
+
+    def do_nvmlDeviceGetMemoryInfo_v2(self, handle, pointer):
+        profile = self._slice(handle)
+        if profile is None:
+            return super().do_nvmlDeviceGetMemoryInfo_v2(handle, pointer)
+        pointer._obj.total = int(profile.partition(".")[2].rstrip("gb")) * 1000 * MIB
+        return 0
+
+
+def test_mig_off_is_no_mig():
+    class Off(Mig):
+        mode = 0
+
+    gpu = read(Off())["gpus"][0]
+    assert (gpu["mig"], gpu["slices"], gpu["error"]) == (False, None, None)
+
+
+def test_with_mig_on_the_memory_belongs_to_the_slices():
+    class Cut(Mig):
+        slices = ("1g.10gb", None, "3g.40gb", None, "2g.20gb")
+
+    gpu = read(Cut([(81559, 548, 0)]))["gpus"][0]
+    assert (gpu["mig"], gpu["total_mib"], gpu["error"]) == (True, 81559, None)
+    assert gpu["slices"] == [
+        {"uuid": f"MIG-6d2ab28c-0a19-5c5e-8f61-{1000 + n:012x}", "total_mib": t, "profile": p}
+        for n, t, p in ((0, 10000, "1g.10gb"), (2, 40000, "3g.40gb"), (4, 20000, "2g.20gb"))
+    ]
+
+
+def test_a_gpu_with_mig_on_and_no_slice():
+    class Empty(Mig):
+        slices = ()
+
+    gpu = read(Empty())["gpus"][0]
+    assert (gpu["mig"], gpu["slices"]) == (True, [])
+
+
+@pytest.mark.parametrize("code", [2, 4, 15, 999])
+def test_slices_that_cannot_be_listed_are_the_gpus_error(code):
+    gpu = read(Mig(codes={("nvmlDeviceGetMaxMigDeviceCount", None): code}))["gpus"][0]
+    assert (gpu["mig"], gpu["slices"], gpu["error"]) == (True, None, probe.NVML_CODES[code])
+
+
+class Ecc(FakeNvml):
+    mode, count = 1, 3
+
+    def do_nvmlDeviceGetEccMode(self, handle, current, pending):
+        self._set(current, self.mode)
+        self._set(pending, 1)
+
+    def do_nvmlDeviceGetTotalEccErrors(self, handle, kind, counter, pointer):
+        assert (kind.value, counter.value) == (1, 0), "uncorrected, volatile"
+        pointer._obj.value = self.count
+
+
+def test_ecc():
+    class Off(Ecc):
+        mode = 0
+
+    on, off, none = (read(fake())["gpus"][0] for fake in (Ecc, Off, FakeNvml))
+    assert (on["ecc"], on["ecc_uncorrected"]) == (True, 3)
+    assert (off["ecc"], off["ecc_uncorrected"]) == (False, None)
+    assert (none["ecc"], none["ecc_uncorrected"]) == (None, None)
+
+
+@pytest.mark.parametrize("code", sorted(probe.NVML_CODES))
+@pytest.mark.parametrize("function", ["nvmlDeviceGetEccMode", "nvmlDeviceGetTotalEccErrors"])
+def test_only_an_ill_gpu_makes_ecc_an_error(function, code):
+    gpu = read(Ecc(codes={(function, None): code}))["gpus"][0]
+    assert gpu["error"] == (probe.NVML_CODES[code] if code in (10, 15, 16) else None)
+    assert (gpu["total_mib"], gpu["reserved_mib"]) == (15360, 450)
+    assert gpu["ecc_uncorrected"] is None
 
 
 def test_an_unknown_mig_mode_is_an_error():
@@ -197,13 +282,48 @@ def whole(gpus):
     }
 
 
-def test_sixteen_gpus_in_one_line():
+LONG = b"NVIDIA RTX PRO 6000 Blackwell Server Edition"
+
+
+@pytest.mark.parametrize(
+    "codes",
+    [
+        {},
+        {("nvmlDeviceGetHandleByIndex_v2", 3): 15},
+        {("nvmlDeviceGetMemoryInfo_v2", n): 25 for n in range(0, 16, 2)},
+        {
+            (function, n): code
+            for n in range(12)
+            for function, code in (
+                ("nvmlDeviceGetUUID", 16),
+                ("nvmlDeviceGetMemoryInfo_v2", (25, 18, 30, 24)[n % 4]),
+            )[n % 2 :]
+        },
+        {("nvmlDeviceGetMigMode", n): 24 - n for n in range(16)},
+    ],
+    ids=["healthy", "one lost", "half without a reserve", "twelve ill", "all with another error"],
+)
+def test_sixteen_gpus_in_one_line(codes):
+    class Worn(Ecc):
+        count = 10**6
+
+        def do_nvmlDeviceGetTotalEccErrors(self, handle, kind, counter, pointer):
+            pointer._obj.value = self.count + handle.value
+
     sizes = [(196608, 900 + i, 100000 + i) for i in range(16)]
-    reading = whole(FakeNvml(sizes, name=b"NVIDIA RTX PRO 6000 Blackwell Server Edition"))
+    reading = whole(Worn(sizes, codes=codes, name=LONG))
+    assert [gpu["error"] for gpu in reading["gpus"]].count(None) < 16 or not codes
     line = probe.compact(reading)
     assert len(line.encode()) < 2400
     assert "\n" not in line
     assert probe.expand(json.loads(line)) == reading
+
+
+def test_one_gpu_stands_in_clear():
+    reading = whole(FakeNvml())
+    line = json.loads(probe.compact(reading))
+    assert line == reading
+    assert probe.expand(line) == reading
 
 
 def test_a_reading_with_lost_gpus_survives_the_line():
@@ -211,120 +331,68 @@ def test_a_reading_with_lost_gpus_survives_the_line():
     assert probe.expand(json.loads(probe.compact(reading))) == reading
 
 
-def test_a_line_that_grows_too_long_becomes_an_error():
-    reading = whole(FakeNvml([(81920, 634, 5)] * 40))
-    answer = json.loads(probe.compact(reading))
+@pytest.mark.parametrize("gpus", [1, 2])
+def test_slices_come_with_their_uuids_where_there_is_room(gpus):
+    reading = whole(Mig([(81559, 548, 0)] * gpus))
+    assert probe.expand(json.loads(probe.compact(reading))) == reading
+
+
+@pytest.mark.parametrize("profiles", [("1g.10gb",) * 7, ("1g.10gb", "1g.20gb") * 3])
+def test_slices_of_eight_gpus_come_without_their_uuids(profiles):
+    class Many(Mig):
+        slices = profiles
+
+    reading = whole(Many([(81559, 548, i) for i in range(8)]))
+    line = probe.compact(reading)
+    assert len(line.encode()) < 2400
+    for gpu in reading["gpus"]:
+        gpu["slices"] = [{**one, "uuid": None} for one in gpu["slices"]]
+    assert probe.expand(json.loads(line)) == reading
+
+
+@pytest.mark.parametrize("kind", [FakeNvml, Mig])
+def test_a_line_that_grows_too_long_becomes_an_error(kind):
+    fake = kind([(81920 + i, 634 + i, 5 + i) for i in range(64)])
+    answer = json.loads(probe.compact(whole(fake)))
     assert answer["error"]["type"] == "OUTPUT_TOO_LARGE"
     assert answer["instance_id"] == "i-0123456789abcdef0"
     assert answer["gpus"] == []
 
 
-def test_a_hung_driver_ends_in_the_time_limit():
-    start = time.monotonic()
-    answer = probe.read_in_child(lambda: time.sleep(60), 0.2)
-    assert (answer["error"]["type"], answer["error"]["code"]) == ("TIMEOUT", 10)
-    assert time.monotonic() - start < 5
-
-
-def test_a_crash_inside_the_driver_is_an_error():
-    answer = probe.read_in_child(lambda: os.kill(os.getpid(), 9), 5)
-    assert answer["error"]["type"] == "PROBE_CRASHED"
-
-
-def run_probe(**environment):
-    command = [sys.executable, "-I", "-S", "-"]
-    given = {"PATH": os.environ["PATH"], **environment}
-    return subprocess.run(
-        command, input=SOURCE, env=given, capture_output=True, text=True, timeout=30, check=False
-    )
-
-
-class Metadata(http.server.BaseHTTPRequestHandler):
-    """IMDSv2: without its token it answers 401."""
-
-    def log_message(self, *args):
-        pass
-
-    def _answer(self, status, text=""):
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(text)))
-        self.end_headers()
-        self.wfile.write(text.encode())
-
-    def do_PUT(self):
-        ttl = self.headers.get("X-aws-ec2-metadata-token-ttl-seconds")
-        self._answer(200, "secret-token") if ttl else self._answer(400)
-
-    def do_GET(self):
-        good = self.headers.get("X-aws-ec2-metadata-token") == "secret-token"
-        place = self.path == "/some/path/latest/meta-data/instance-id"
-        self._answer(200, "i-0123456789abcdef0") if good and place else self._answer(401)
-
-
-@pytest.fixture
-def metadata():
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Metadata)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}/some/path/"
-    server.shutdown()
-    server.server_close()
-
-
-def test_as_the_node_runs_it(metadata):
-    done = run_probe(
-        GPUSHARE_NVML_LIBRARY="/does/not/exist", AWS_EC2_METADATA_SERVICE_ENDPOINT=metadata
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    reading = json.loads(done.stdout)
-    assert reading["instance_id"] == "i-0123456789abcdef0"
-    assert reading["error"]["type"] == "LIBRARY_NOT_FOUND"
-    assert done.stdout.count("\n") == 1
+def test_rows_as_columns_and_back():
+    rows = [{"a": 1, "b": None, "c": [n]} for n in range(3)]
+    packed = probe.pack(rows)
+    assert packed == {"count": 3, "a": 1, "b": None, "c": [[0], [1], [2]]}
+    assert probe.unpack(packed) == rows
+    rows = [{"a": "a long name", "b": n} for n in range(20)]
+    rows[7]["a"] = None
+    packed = probe.pack(rows)
+    assert packed["a"] == {"most": "a long name", "others": {"7": None}}
+    assert packed["b"] == list(range(20))
+    assert probe.unpack(packed) == rows
 
 
 @pytest.mark.parametrize(
-    "endpoint", ["http://127.0.0.1:1", "http://[::1]:1", "nonsense", "http://x:y"]
+    "packed",
+    [
+        {},
+        {"count": 0},
+        {"count": -1},
+        {"count": 65},
+        {"count": 10**18},
+        {"count": True},
+        {"count": 2.0},
+        {"count": "2"},
+        {"count": 2, "a": [1]},
+        {"count": 2, "a": [1, 2, 3]},
+        {"count": 2, "a": {"most": 1}},
+        {"count": 2, "a": {"most": 1, "others": [2]}},
+    ],
+    ids=str,
 )
-def test_without_metadata_the_instance_id_is_null(endpoint):
-    done = run_probe(
-        GPUSHARE_NVML_LIBRARY="/does/not/exist", AWS_EC2_METADATA_SERVICE_ENDPOINT=endpoint
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert json.loads(done.stdout)["instance_id"] is None
-
-
-def test_a_silent_metadata_service_costs_two_seconds_at_most(monkeypatch):
-    import socket
-
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        place = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", place)
-        start = time.monotonic()
-        assert probe.instance_id(limit_s=0.3) is None
-        assert time.monotonic() - start < 2
-
-
-def test_never_a_traceback(monkeypatch, capsys):
-    monkeypatch.setattr(probe, "read", lambda: 1 / 0)
-    probe.main()
-    out = capsys.readouterr()
-    assert json.loads(out.out)["error"]["type"] == "PROBE_FAILED"
-    assert out.err == ""
-
-
-def test_python_3_9_and_standard_library_only():
-    tree = ast.parse(SOURCE, feature_version=(3, 9))
-    imported = {
-        alias.name.partition(".")[0]
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Import)
-        for alias in node.names
-    } | {n.module.partition(".")[0] for n in ast.walk(tree) if isinstance(n, ast.ImportFrom)}
-    assert imported <= set(sys.stdlib_module_names)
-
-
-def test_ssm_finds_no_parameter_in_it():
-    assert "{{" not in SOURCE
+def test_columns_that_are_none(packed):
+    with pytest.raises(ValueError, match=r"count|column"):
+        probe.unpack(packed)
 
 
 def test_the_memory_structures_are_nvmls():

@@ -22,7 +22,10 @@ def gpu(index=0, **changes):
         "total_mib": 15360,
         "reserved_mib": 450,
         "used_mib": 0,
+        "ecc": True,
+        "ecc_uncorrected": 0,
         "mig": False,
+        "slices": None,
         "error": None,
         **changes,
     }
@@ -100,7 +103,17 @@ def test_a_compacted_line_reads_the_same():
         '{"schema":1,"gpus":[]}{"schema":1,"gpus":[]}',
         '{"schema":1,"gpus":[]}\nroot:x:0:0',
         "[" * 2000,
-        '{"schema":1,"gpus":[],"common":7}',
+        '{"schema":1,"gpus":""}',
+        '{"schema":1,"gpus":7}',
+        '{"schema":1,"gpus":["x"]}',
+        '{"schema":1,"gpus":{"count":2,"index":[0]}}',
+        '{"schema":1,"gpus":{"count":65,"index":0}}',
+        '{"schema":1,"gpus":{"count":1000000000000000000,"index":0}}',
+        '{"schema":1,"gpus":{"count":2,"index":0}}',
+        '{"schema":1,"gpus":[{"index":0,"slices":7}]}',
+        '{"schema":1,"gpus":[{"index":0,"mig":true,"slices":[7]}]}',
+        '{"schema":1,"gpus":[{"index":0,"mig":true,"slices":{"count":9}}]} x',
+        '{"schema":1,"gpus":[{"index":0,"mig":false,"slices":[{}]}]}',
         "x" * 3000,
         json.dumps(reading()) + " " * 2500,
     ],
@@ -130,6 +143,10 @@ def test_truncated_output_says_so():
         {"name": "x" * 65},
         {"cc": "seven"},
         {"mig": 0},
+        {"ecc": 1},
+        {"ecc_uncorrected": -1},
+        {"ecc_uncorrected": 10**30},
+        {"slices": "all"},
         {"mig": "no"},
         {"index": None},
         {"index": -1},
@@ -200,6 +217,50 @@ def test_twins_are_malformed():
 )
 def test_usable_is_never_guessed(change):
     assert parse(reading(gpu(**change)))["gpus"][0]["usable_mib"] is None
+
+
+def part(number=0, **changes):
+    uuid = f"MIG-6d2ab28c-0a19-5c5e-8f61-{number:012x}"
+    return {"uuid": uuid, "total_mib": 9984, "profile": "1g.10gb", **changes}
+
+
+H100 = {"gpu_count": 8, "gpu_memory_mib": 81920}
+
+
+def cut(*slices):
+    return gpu(total_mib=81559, reserved_mib=548, mig=True, slices=list(slices))
+
+
+@pytest.mark.parametrize("profile", ["1g.10gb", "1g.10gb+me", "1c.3g.40gb", "1g.5gb-me", None])
+def test_mig_slices(profile):
+    slices = [part(n, profile=profile) for n in range(7)]
+    got = parse(reading(cut(*slices)), H100)
+    assert got["gpus"][0]["slices"] == slices
+    assert got["gpus"][0]["usable_mib"] is None
+    assert _readings.row_error(got, {**H100, "gpu_count": 1}) is None
+
+
+def test_slices_of_a_whole_machine_come_through_the_line():
+    gpus = [
+        {**cut(*[part(10 * i + n) for n in range(7)]), "index": i, "uuid": None} for i in range(8)
+    ]
+    got = parse(nvml_probe.compact(reading(*gpus)), H100)
+    assert [len(one["slices"]) for one in got["gpus"]] == [7] * 8
+    assert {one["uuid"] for g in got["gpus"] for one in g["slices"]} == {None}
+
+
+@pytest.mark.parametrize(
+    ("slices", "kind"),
+    [
+        ([part(0), part(0)], "MALFORMED"),
+        ([part(uuid="GPU-6d2ab28c-0a19-5c5e-8f61-000000000001")], "MALFORMED"),
+        ([part(total_mib=10**18)], "MALFORMED"),
+        ([part(profile="$(reboot)")], "MALFORMED"),
+        ([part(n, total_mib=40000) for n in range(3)], "IMPLAUSIBLE"),
+    ],
+)
+def test_slices_that_cannot_be(slices, kind):
+    assert refused(reading(cut(*slices)), H100) == kind
 
 
 def test_a_lost_gpu_beside_healthy_ones():

@@ -12,8 +12,11 @@ from ansible.module_utils.testing import patch_module_args
 from ansible_collections.amazon.aws.plugins.module_utils.modules import AnsibleAWSModule
 from botocore.exceptions import ClientError
 
+from ansible_collections.gpushare.eks.plugins.module_utils import _scripts
 from ansible_collections.gpushare.eks.plugins.modules import gpu_capacity_info
 
+PROBE, PROCESSES = (one["name"] for one in _scripts.documents())
+UID = "5f0a1b2c-3d4e-4f5a-8b6c-7d8e9f0a1b2c"
 SIZES = {"g4dn.xlarge": (1, 16384), "g5.12xlarge": (4, 22888), "m6i.large": None}
 
 
@@ -39,6 +42,13 @@ def line(instance_id, total=15360, gpus=1):
     ]
     head = {"boot_id": None, "time": None, "driver": "580.1.2", "cuda": "13.0", "error": None}
     return json.dumps({"schema": 1, "instance_id": instance_id, "gpus": rows, **head})
+
+
+def processes(instance_id, **changes):
+    row = {"gpu": 0, "pid": 42, "used_mib": 3155, "pod": UID, "container": "0" * 13}
+    head = {"schema": 1, "instance_id": instance_id, "boot_id": None, "time": None}
+    found = {"processes": {"count": 1, **row}, "count": 1, "used_mib": 3155, "truncated": False}
+    return json.dumps({**head, **found, "gpu_errors": [], "error": None, **changes})
 
 
 class Ec2:
@@ -95,7 +105,9 @@ class Ssm:
     def list_command_invocations(self, CommandId, **_):
         rows = []
         for one in self.sent[int(CommandId)]["InstanceIds"]:
-            given = self.outputs.get(one, line(one))
+            asked = self.sent[int(CommandId)]["DocumentName"]
+            honest = processes(one) if asked == PROCESSES else line(one)
+            given = self.outputs.get((asked, one)) or self.outputs.get(one, honest)
             status, details = given if isinstance(given, tuple) else ("Success", "Success")
             plugin = {"Output": given if isinstance(given, str) else "", "ResponseCode": 0}
             rows.append(
@@ -174,12 +186,84 @@ def test_the_groups_of_a_zonal_pool_need_no_zones(run):
     assert [row["instance_id"] for row in result["readings"]] == [*ids(1), f"i-{'b':0>17}"]
 
 
-def test_filters(run):
+@pytest.mark.parametrize(
+    ("wanted", "count"), [("shared", 2), (["shared"], 2), (["shared", "other"], 3), ("sh*", 2)]
+)
+def test_tags(run, wanted, count):
     instances = fleet(2, **{"karpenter.sh/nodepool": "shared"})
     instances["i-00000000000000aaa"] = ("g4dn.xlarge", {"karpenter.sh/nodepool": "other"})
-    chosen = {"tag:karpenter.sh/nodepool": "shared"}
-    _, result = run(Ec2(instances), Ssm(), filters=chosen)
-    assert len(result["readings"]) == 2
+    instances["i-00000000000000bbb"] = ("m6i.large", {"karpenter.sh/nodepool": "shared"})
+    ec2 = Ec2(instances)
+    _, result = run(ec2, Ssm(), filters={"tag:karpenter.sh/nodepool": wanted})
+    assert len(result["readings"]) == count
+    assert [{k: one["Values"] for k, one in zip("ab", f, strict=True)} for f in ec2.filters] == [
+        {"a": wanted if isinstance(wanted, list) else [wanted], "b": ["running"]}
+    ]
+
+
+def test_instance_ids_are_asked_for_once_and_200_at_a_time(run):
+    ec2, ssm = Ec2(fleet(250)), Ssm()
+    _, result = run(ec2, ssm, instance_ids=[*ids(250), ids(1)[0]])
+    assert len(result["readings"]) == 250
+    asked = [one[0]["Values"] for one in ec2.filters if one[0]["Name"] == "instance-id"]
+    assert sorted({len(values) for values in asked}) == [50, 200]
+    assert sorted(one for sent in ssm.sent for one in sent["InstanceIds"]) == ids(250)
+
+
+def test_named_instances_are_read_whatever_their_type_is(run):
+    instances = {ids(1)[0]: ("m6i.large", {})}
+    _, result = run(Ec2(instances), Ssm(), instance_ids=ids(1))
+    row = result["readings"][0]
+    assert row["hardware"] == {"gpu_count": 0, "gpu_memory_mib": 0}
+    assert row["error"]["type"] == "IMPLAUSIBLE"
+
+
+def test_processes_are_not_read_unless_asked_for(run):
+    ssm = Ssm()
+    _, result = run(Ec2(fleet(1)), ssm, cluster_name="demo")
+    assert [sent["DocumentName"] for sent in ssm.sent] == [PROBE]
+    assert result["readings"][0]["processes"] is None
+
+
+def test_processes_cost_a_second_document_on_those_that_answered(run):
+    everybody = ids(60)
+    ssm = Ssm({everybody[3]: ("Failed", "Failed")})
+    failed, result = run(Ec2(fleet(60)), ssm, cluster_name="demo", processes=True)
+    assert not failed
+    assert [(sent["DocumentName"], len(sent["InstanceIds"])) for sent in ssm.sent] == [
+        (PROBE, 50),
+        (PROBE, 10),
+        (PROCESSES, 50),
+        (PROCESSES, 9),
+    ]
+    assert result["calls"]["send_command"] == 4
+    assert result["document_name"] == PROBE
+    rows = {row["instance_id"]: row["processes"] for row in result["readings"]}
+    assert rows.pop(everybody[3]) is None
+    entry = {"gpu": 0, "pid": 42, "used_mib": 3155, "pod_uid": UID, "container_id": "0" * 13}
+    assert all(one["entries"] == [{**entry, "pod": None}] for one in rows.values())
+    assert {one["used_mib"] for one in rows.values()} == {3155}
+
+
+def test_pods_that_the_caller_gives_are_named(run):
+    pods = [{"metadata": {"namespace": "ml", "name": "resnet-0", "uid": UID}}]
+    _, result = run(Ec2(fleet(1)), Ssm(), cluster_name="demo", processes=True, pods=pods)
+    assert [one["pod"] for one in result["readings"][0]["processes"]["entries"]] == ["ml/resnet-0"]
+
+
+def test_processes_that_cannot_be_read_leave_the_memory(run):
+    everybody = ids(3)
+    outputs = {
+        (PROCESSES, everybody[0]): ("TimedOut", "DeliveryTimedOut"),
+        (PROCESSES, everybody[1]): "$(reboot)",
+    }
+    failed, result = run(Ec2(fleet(3)), Ssm(outputs), cluster_name="demo", processes=True)
+    assert not failed
+    assert result["counts"]["errors"] == 0
+    told = [row["processes"]["error"] for row in result["readings"]]
+    assert [one and one["type"] for one in told] == ["DeliveryTimedOut", "MALFORMED", None]
+    assert all(one["remedy"] for one in told if one)
+    assert {row["gpus"][0]["usable_mib"] for row in result["readings"]} == {14910}
 
 
 def test_instance_ids_that_do_not_run_are_undeliverable(run):

@@ -10,10 +10,11 @@ from ansible.module_utils.testing import patch_module_args
 from ansible_collections.amazon.aws.plugins.module_utils.modules import AnsibleAWSModule
 from botocore.exceptions import ClientError
 
-from ansible_collections.gpushare.eks.plugins.module_utils._ssm import probe_document
+from ansible_collections.gpushare.eks.plugins.module_utils._scripts import documents
 from ansible_collections.gpushare.eks.plugins.modules import ssm_document
 
-OURS = probe_document()
+OURS, PROCESSES = documents()
+NAMES = [OURS["name"], PROCESSES["name"]]
 DEMO, OTHER = "gpushare.eks/cluster/demo", "gpushare.eks/cluster/other"
 
 
@@ -127,19 +128,20 @@ def run(monkeypatch):
 
 
 def standing(text=OURS["text"], **tags):
-    return Ssm(**{OURS["name"].replace("-", "_"): (text, {DEMO: "used", **tags})})
+    both = zip(NAMES, (text, PROCESSES["text"]), strict=True)
+    return Ssm(**{k.replace("-", "_"): (v, {DEMO: "used", **tags}) for k, v in both})
 
 
 @pytest.mark.parametrize("check", [True, False])
 @pytest.mark.parametrize(
     ("state", "ssm", "changed", "writes"),
     [
-        ("present", Ssm, True, ["create"]),
+        ("present", Ssm, True, ["create", "create"]),
         ("present", standing, False, []),
         ("present", lambda: standing('{"old":1}'), True, ["update", "default"]),
         ("absent", Ssm, False, []),
-        ("absent", standing, True, ["delete"]),
-        ("absent", lambda: standing('{"old":1}'), True, ["delete"]),
+        ("absent", standing, True, ["delete", "delete"]),
+        ("absent", lambda: standing('{"old":1}'), True, ["delete", "delete"]),
     ],
 )
 def test_truth_table(run, state, ssm, changed, writes, check):
@@ -149,10 +151,11 @@ def test_truth_table(run, state, ssm, changed, writes, check):
     assert ssm.writes == ([] if check else writes)
     assert bool(result["diff"]) is changed
     assert result["document"]["name"] == OURS["name"]
+    assert result["documents"] == NAMES
     assert result["document"]["hash"] == OURS["hash"] or state == "absent"
     if not check:
         assert run(ssm, state=state, cluster="demo")["changed"] is False
-        assert (OURS["name"] in ssm.documents) is (state == "present")
+        assert sorted(ssm.documents) == (sorted(NAMES) if state == "present" else [])
 
 
 def test_a_version_that_has_the_content_already_becomes_the_default(run):
@@ -174,17 +177,18 @@ def test_missing_tags_are_added_and_others_stay(run):
 
 def test_a_document_goes_with_the_last_cluster_that_uses_it(run):
     ssm = Ssm()
-    for cluster, writes in (("demo", ["create"]), ("other", ["create", "tags"])):
+    made = ["create", "create"]
+    for cluster, writes in (("demo", made), ("other", [*made, "tags", "tags"])):
         assert run(ssm, cluster=cluster)["changed"] is True
         assert run(ssm, cluster=cluster)["changed"] is False
         assert ssm.writes == writes
-    assert ssm.documents[OURS["name"]]["tags"] == {DEMO: "used", OTHER: "used"}
+    assert all(ssm.documents[one]["tags"] == {DEMO: "used", OTHER: "used"} for one in NAMES)
     # The one that made it goes first, and the other one's document stays.
     left = run(ssm, state="absent", cluster="demo")
     assert left["changed"] is True
     assert left["document"]["exists"] is True
     assert left["diff"][0]["after"]["tags"] == {OTHER: "used"}
-    assert ssm.documents[OURS["name"]]["tags"] == {OTHER: "used"}
+    assert all(ssm.documents[one]["tags"] == {OTHER: "used"} for one in NAMES)
     assert run(ssm, state="absent", cluster="demo")["changed"] is False
     gone = run(ssm, state="absent", cluster="other")
     assert gone["changed"] is True
@@ -223,6 +227,14 @@ def test_an_own_document(run):
     assert run(ssm, name="mine", content=content)["changed"] is True
     assert run(ssm, name="mine", content=content)["changed"] is False
     assert run(ssm, name="mine", state="absent")["changed"] is True
+    assert ssm.documents == {}
+
+
+def test_one_of_ours_by_its_name(run):
+    ssm = Ssm()
+    assert run(ssm, name=PROCESSES["name"], cluster="demo")["documents"] == NAMES[1:]
+    assert list(ssm.documents) == NAMES[1:]
+    assert run(ssm, name=PROCESSES["name"], state="absent", cluster="demo")["changed"] is True
     assert ssm.documents == {}
 
 
