@@ -193,7 +193,7 @@ def _slices(nvml, handle):
                 raise
             continue  # slices are numbered with gaps
         # "NVIDIA A100-SXM4-40GB MIG 1g.5gb"
-        _gpu, _mig, profile = nvml.text("nvmlDeviceGetName", part).rpartition("MIG ")
+        profile = nvml.text("nvmlDeviceGetName", part).partition("MIG ")[2]
         found.append(
             {
                 "uuid": nvml.text("nvmlDeviceGetUUID", part),

@@ -12,6 +12,7 @@ import pytest
 
 from ansible_collections.gpushare.eks.plugins.module_utils import _scripts, nvml_probe
 from lab import nvml
+from lab.nvml import nodes
 
 ME = "i-0123456789abcdef0"
 UID = "5f0a1b2c_3d4e_4f5a_8b6c_7d8e9f0a1b2c"
@@ -30,9 +31,10 @@ def library(tmp_path_factory):
 @pytest.fixture
 def ask(library, tmp_path):
     def ask(instance_type="g4dn.xlarge", faults=(), more="", document=0):
-        state = tmp_path / "state"
-        nvml.write_state(state, instance_type, ME, faults)
-        state.write_text(state.read_text() + more)
+        nodes.write(tmp_path, instance_type, ME, library)
+        state = tmp_path / nodes.STATE_FILE
+        lines = "".join(f"fault {fault}\n" for fault in faults)
+        state.write_text(state.read_text() + more + lines)
         env = {
             "AWS_EC2_METADATA_SERVICE_ENDPOINT": "http://127.0.0.1:1",
             "GPUSHARE_PROC_ROOT": str(tmp_path),

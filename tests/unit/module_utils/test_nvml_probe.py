@@ -178,7 +178,9 @@ class Mig(FakeNvml):
 
     def do_nvmlDeviceGetName(self, handle, buffer, size):
         profile = self._slice(handle)
-        buffer.value = f"NVIDIA H100 80GB HBM3{f' MIG {profile}' if profile else ''}".encode()
+        # An older driver calls a slice by the name of its GPU.
+        named = profile and profile != "0.16gb"
+        buffer.value = f"NVIDIA H100 80GB HBM3{f' MIG {profile}' if named else ''}".encode()
 
     def do_nvmlDeviceGetUUID(self, handle, buffer, size):
         kind = b"MIG" if self._slice(handle) else b"GPU"
@@ -202,13 +204,13 @@ def test_mig_off_is_no_mig():
 
 def test_with_mig_on_the_memory_belongs_to_the_slices():
     class Cut(Mig):
-        slices = ("1g.10gb", None, "3g.40gb", None, "2g.20gb")
+        slices = ("1g.10gb", None, "3g.40gb", None, "0.16gb")
 
     gpu = read(Cut([(81559, 548, 0)]))["gpus"][0]
     assert (gpu["mig"], gpu["total_mib"], gpu["error"]) == (True, 81559, None)
     assert gpu["slices"] == [
         {"uuid": f"MIG-6d2ab28c-0a19-5c5e-8f61-{1000 + n:012x}", "total_mib": t, "profile": p}
-        for n, t, p in ((0, 10000, "1g.10gb"), (2, 40000, "3g.40gb"), (4, 20000, "2g.20gb"))
+        for n, t, p in ((0, 10000, "1g.10gb"), (2, 40000, "3g.40gb"), (4, 16000, None))
     ]
 
 
