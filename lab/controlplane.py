@@ -8,13 +8,10 @@ import hashlib
 import ipaddress
 import json
 import logging
-import os
 import shutil
 import subprocess
-import threading
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,34 +19,29 @@ import yaml
 
 from lab import LabError, build, certs
 from lab.kubeclient import KubeClient, kubeconfig
-from lab.processes import (
-    check_running,
-    end,
-    free_ports,
-    read_records,
-    start_bound,
-    tail,
-    wait_port,
-    write_atomically,
-)
+from lab.processes import end, free_ports, read_records, tail, write_atomically
 from lab.programs import Layout, command_lines, webhook
+from lab.supervisor import Supervisor
 
 VERSIONS = ("1.34", "1.35", "1.36")
 _STAGES = Path(__file__).parent / "stages.yaml"
 _READY_TIMEOUT = 60.0
-_RESTARTS = 3
+# Who wrote what on which Node stands in it in full; of all else, who asked for what.
+_AUDIT_POLICY = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "omitStages": ["RequestReceived"],
+    "omitManagedFields": True,
+    "rules": [
+        {
+            "level": "RequestResponse",
+            "verbs": ["create", "update", "patch", "delete"],
+            "resources": [{"group": "", "resources": ["nodes", "nodes/status"]}],
+        },
+        {"level": "Metadata"},
+    ],
+}
 log = logging.getLogger("lab.controlplane")
-
-
-@dataclass
-class _Program:
-    """One child: how it is started, and what runs now."""
-
-    name: str
-    arguments: list[str]
-    port: int
-    child: subprocess.Popen | None = None
-    restarts: int = 0
 
 
 class ControlPlane:
@@ -58,7 +50,7 @@ class ControlPlane:
     version: "1.34" to "1.36"; the 1.36 binaries emulate the older ones.
     authn_url: the TokenReview webhook that every bearer token is sent to, as EKS does.
     service_cidr: the IPv4 range of Services. allocatable_delay_ms: how long the "kubelet" takes to
-    copy capacity into allocatable. audit: write state_dir/audit.log, metadata only.
+    copy capacity into allocatable. audit: write `audit_log`, every write on Nodes as a whole.
     """
 
     def __init__(
@@ -83,50 +75,41 @@ class ControlPlane:
         self.authn_url = authn_url
         self.service_cidr = service_cidr
         self.allocatable_delay_ms = allocatable_delay_ms
-        self.audit = audit
         self.kubeconfig = self.state_dir / "kubeconfig"
         self.endpoint = ""
         self.ca_data = ""
         self.oidc_issuer = ""
-        self.failures: list[str] = []
+        self.audit_log = self.state_dir / "audit.log" if audit else None
         self._client: KubeClient | None = None
-        self._programs: list[_Program] = []
-        self._binaries = Path()
-        self._stopping = threading.Event()
-        self._watcher: threading.Thread | None = None
+        self._programs: Supervisor | None = None
 
     # -- life ---------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Start everything and return when pods can be created; LabError when it cannot be."""
         began = time.monotonic()
-        self._binaries = build.binaries()
-        self._stopping.clear()
+        binaries = build.binaries()
         self.state_dir.mkdir(parents=True, exist_ok=True)
         try:
-            self._write_files()
+            self._write_files(binaries)
             self._start_in_order(began + _READY_TIMEOUT)
         except BaseException:
             self.stop()
             raise
-        self._watcher = threading.Thread(
-            target=self._watch_children, name=f"lab-watch-{self.name}", daemon=True
-        )
-        self._watcher.start()
+        self.programs.watch()
         log.info("cluster %s: ready after %.1f s", self.name, time.monotonic() - began)
 
     def stop(self) -> None:
         """End all programs and remove the state: a deleted cluster leaves nothing."""
-        self._stopping.set()
         if self._client:
             self._client.close()
         # First the watcher, or it would restart what is ended here.
-        if self._watcher:
-            self._watcher.join(5)
+        if self._programs:
+            self._programs.stop_watching()
         # Nothing of a deleted cluster is worth saving, so no time goes into a graceful end.
         for record in read_records(self.state_dir):
             end(record)
-        for program in self._programs:
+        for program in self._programs.programs.values() if self._programs else ():
             if program.child:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     program.child.wait(5)
@@ -135,9 +118,19 @@ class ControlPlane:
     @property
     def healthy(self) -> bool:
         """Whether every program runs at this moment."""
-        return bool(self._programs) and all(
-            program.child is not None and program.child.poll() is None for program in self._programs
-        )
+        return self._programs is not None and self._programs.healthy
+
+    @property
+    def programs(self) -> Supervisor:
+        """The processes, to be looked at, killed and paused."""
+        if self._programs is None:
+            raise LabError(f"cluster {self.name}: its control plane was not started")
+        return self._programs
+
+    @property
+    def failures(self) -> list[str]:
+        """What died without being asked to, with the end of its log."""
+        return self._programs.failures if self._programs else []
 
     # -- Kubernetes as admin ------------------------------------------------------------------
 
@@ -165,10 +158,10 @@ class ControlPlane:
 
     # -- parts --------------------------------------------------------------------------------
 
-    def _write_files(self) -> None:
+    def _write_files(self, binaries: Path) -> None:
         names = ("etcd", "etcd-peer", *build.PROGRAMS.keys() - {"etcd"})
         ports = dict(zip(names, free_ports(len(names)), strict=True))
-        layout = Layout(self.state_dir, self.version, self.service_cidr, self.audit, ports)
+        layout = Layout(self.state_dir, self.version, self.service_cidr, self.audit_log, ports)
         self.endpoint = self.oidc_issuer = layout.endpoint
         authority = certs.Authority(f"{self.name} lab CA")
         self.ca_data = base64.b64encode(authority.pem.encode()).decode()
@@ -209,21 +202,13 @@ class ControlPlane:
             write_atomically(pki / f"{component}.kubeconfig", yaml.safe_dump(config))
         write_atomically(pki / "authn.json", json.dumps(webhook(self.authn_url)))
         write_atomically(self.state_dir / "stages.yaml", self._stages())
-        if self.audit:
-            policy = {
-                "apiVersion": "audit.k8s.io/v1",
-                "kind": "Policy",
-                "omitStages": ["RequestReceived"],
-                "rules": [{"level": "Metadata"}],
-            }
-            write_atomically(pki / "audit-policy.json", json.dumps(policy))
+        if self.audit_log:
+            write_atomically(pki / "audit-policy.json", json.dumps(_AUDIT_POLICY))
         self._client = KubeClient(
             self.endpoint, ca=pki / "ca.crt", certificate=pki / "admin.crt", key=pki / "admin.key"
         )
-        self._programs = [
-            _Program(name, arguments, ports[name])
-            for name, arguments in command_lines(layout).items()
-        ]
+        commands = {name: (words, ports[name]) for name, words in command_lines(layout).items()}
+        self._programs = Supervisor(self.name, self.state_dir, binaries, commands)
 
     def _stages(self) -> str:
         stages = list(yaml.safe_load_all(_STAGES.read_text()))
@@ -232,86 +217,33 @@ class ControlPlane:
                 stage["spec"]["delay"]["durationMilliseconds"] = self.allocatable_delay_ms
         return yaml.safe_dump_all(stages)
 
-    # -- processes ----------------------------------------------------------------------------
-
-    def _log(self, program: _Program) -> Path:
-        return self.state_dir / "logs" / f"{program.name}.log"
-
-    def _start(self, program: _Program) -> None:
-        temporary = self.state_dir / "tmp"
-        temporary.mkdir(exist_ok=True)
-        # A clean environment: no proxy, no credentials and no Kubernetes settings of the caller.
-        env = {
-            "PATH": os.defpath,
-            "HOME": str(self.state_dir),
-            "TMPDIR": str(temporary),
-            "NO_PROXY": "*",
-            # A larger share of processor time for a third less memory: five programs per cluster.
-            "GOGC": "60",
-        }
-        program.child = start_bound(
-            [str(self._binaries / program.name), *program.arguments],
-            log=self._log(program),
-            record=self.state_dir / "run" / f"{program.name}.json",
-            env=env,
-            cwd=self.state_dir,
-        )
-
-    def _wait(self, program: _Program) -> None:
-        what = f"cluster {self.name}: {program.name}"
-        assert program.child is not None
-        wait_port(program.port, program.child, _READY_TIMEOUT, what, self._log(program))
-
     def _start_in_order(self, deadline: float) -> None:
-        etcd, apiserver, scheduler, kwok, controllers = self._programs
-        self._start(etcd)
-        self._wait(etcd)
-        self._start(apiserver)
-        self._wait(apiserver)
+        run = self.programs
+        for name in ("etcd", "kube-apiserver"):
+            run.start(name)
+            run.wait(name, _READY_TIMEOUT)
         # Scheduler and KWOK retry until the first roles are written; the controller manager looks
         # only once a second, so it is started when there is something to see.
-        self._start(scheduler)
-        self._start(kwok)
-        self._wait_answer("/readyz", apiserver, deadline)
-        self._start(controllers)
-        for program in (scheduler, kwok, controllers):
-            self._wait(program)
+        run.start("kube-scheduler")
+        run.start("kwok")
+        self._wait_answer("/readyz", "kube-apiserver", deadline)
+        run.start("kube-controller-manager")
+        for name in ("kube-scheduler", "kwok", "kube-controller-manager"):
+            run.wait(name, _READY_TIMEOUT)
         # Admission wants this account for every pod; the controller manager makes it.
-        self._wait_answer(
-            "/api/v1/namespaces/default/serviceaccounts/default", controllers, deadline
-        )
+        account = "/api/v1/namespaces/default/serviceaccounts/default"
+        self._wait_answer(account, "kube-controller-manager", deadline)
 
-    def _wait_answer(self, path: str, maker: _Program, deadline: float) -> None:
+    def _wait_answer(self, path: str, maker: str, deadline: float) -> None:
         """Wait until the API server answers 200 at `path`, which `maker` brings about."""
         while self.client.request("GET", path)[0] != 200:
-            for program in self._programs:
-                if program.child is not None:
-                    what = f"cluster {self.name}: {program.name}"
-                    check_running(program.child, what, self._log(program))
-            if time.monotonic() > deadline or self._stopping.is_set():
+            self.programs.check()
+            if time.monotonic() > deadline or self.programs.stopping:
                 raise LabError(
-                    f"cluster {self.name}: {maker.name} is not ready after {_READY_TIMEOUT:.0f} s "
-                    f"({path}); its log says:\n{tail(self._log(maker))}"
+                    f"cluster {self.name}: {maker} is not ready after {_READY_TIMEOUT:.0f} s "
+                    f"({path}); its log says:\n{tail(self.programs.log(maker))}"
                 )
             time.sleep(0.05)
-
-    def _watch_children(self) -> None:
-        """Restart a program that died, a few times; what cannot be saved is said in `failures`."""
-        while not self._stopping.wait(0.5):
-            for program in self._programs:
-                code = program.child.poll() if program.child else None
-                if code is None or self._stopping.is_set():
-                    continue
-                program.child, program.restarts = None, program.restarts + 1
-                said = f"cluster {self.name}: {program.name} ended with code {code}:\n" + tail(
-                    self._log(program)
-                )
-                self.failures.append(said)
-                if program.restarts > _RESTARTS:
-                    log.error("%s\nno more restarts", said)
-                    continue
-                log.warning("%s\nrestart %d", said, program.restarts)
-                self._start(program)
 
 
 def state_name(cluster: str) -> str:

@@ -1,16 +1,20 @@
-"""The lab's own doors for tests: /_lab/nodes and /_lab/pods; ValueError tells what is wrong."""
+"""The lab's own doors for tests: nodes, pods and clusters; ValueError tells what is wrong."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from lab.aws import ssm
-from lab.aws.eks_state import Registry
-from lab.joiner import Joiner
+from lab.aws.eks_state import Cluster, Registry
+from lab.joiner import Joiner, extended
 from lab.nvml import nodes
 from lab.pods import PodRunner
 
-_NODE_KEYS = {"instance_id", "node", "cluster", "outcome", "nvml", "figures"}
+_NODE_KEYS = {
+    *("instance_id", "node", "cluster", "outcome", "nvml", "figures"),
+    *("reboot", "zero", "replace_node", "stale"),
+}
+_CLUSTER_KEYS = {"cluster", "kill", "pause", "program"}
 _POD_KEYS = {"pod", "namespace", "cluster", "signal", "renew_token"}
 
 
@@ -24,10 +28,13 @@ class Doors:
 
     def nodes(self, payload: dict[str, Any]) -> dict[str, Any]:
         """POST /_lab/nodes: {"instance_id" or "node" (and "cluster" where two have the name), and
-        any of "outcome": name or null, "nvml": {fault} or null, "figures": {..} or null}.
+        any of "outcome": name or null, "nvml": {fault} or null, "figures": {..} or null, "reboot":
+        true, "zero": true, "replace_node": true, "stale": true}.
 
         `outcome` is how Run Command ends there, `nvml` takes nodes.set_fault's arguments, `figures`
-        those of nodes.set_figures; null heals.
+        those of nodes.set_figures; null heals. `zero`: after the reboot the kubelet shows every
+        extended resource as 0 (kubernetes pull request 77699). `stale`: the Node that is made anew
+        has the extended resources of the old one (kubernetes issue 126943).
         """
         _check(payload, _NODE_KEYS, ("instance_id", "node"))
         instance_id = payload.get("instance_id") or self._joiner.find(
@@ -42,12 +49,56 @@ class Doors:
                 nodes.clear_fault(instance_id)
             else:
                 nodes.set_fault(instance_id, **payload["nvml"])
+        if payload.get("reboot"):
+            self._reboot(instance_id, bool(payload.get("zero")))
+        if payload.get("replace_node"):
+            self._joiner.replace(instance_id, bool(payload.get("stale")))
         return {
             "instance_id": instance_id,
             "nvml": nodes.faults(instance_id),
             "figures": nodes.figures(instance_id),
             "boot_id": nodes.boot_id(instance_id),
         }
+
+    def _reboot(self, instance_id: str, zero: bool) -> None:
+        cluster, name = self._joiner.joined(instance_id)
+
+        def between() -> None:
+            # The kubelet's first status after the boot, before it starts any pod.
+            path = f"/api/v1/nodes/{name}"
+            status: dict[str, Any] = {"nodeInfo": {"bootID": nodes.reboot(instance_id)}}
+            if zero:
+                old = cluster.kubernetes("GET", path)["status"]
+                for part in ("capacity", "allocatable"):
+                    status[part] = dict.fromkeys(extended(old.get(part) or {}), "0")
+            kind = "application/strategic-merge-patch+json"
+            cluster.kubernetes("PATCH", f"{path}/status", {"status": status}, content_type=kind)
+
+        runner = self._runners().get(cluster.name)
+        if runner:
+            runner.reboot(instance_id, between)
+        else:
+            between()
+
+    # -- clusters -------------------------------------------------------------------------------
+
+    def clusters(self, payload: dict[str, Any] | None) -> dict[str, Any]:
+        """GET /_lab/clusters: {"clusters": {name: {status, endpoint, audit_log, failures,
+        programs: {name: {pid, restarts}}}}}. POST: {"cluster": name, "kill": program}, or
+        {"cluster": name, "pause": seconds, "program": name, the API server where none is named}.
+        """
+        found = {c.name: c for c in list(self._registry.clusters.values())}
+        if payload is not None:
+            _check(payload, _CLUSTER_KEYS, ("cluster",))
+            if payload["cluster"] not in found:
+                raise ValueError(f"no cluster {payload['cluster']}: one of {', '.join(found)}")
+            programs = found[payload["cluster"]].control_plane.programs
+            if "kill" in payload:
+                programs.kill(payload["kill"])
+            if "pause" in payload:
+                name = payload.get("program", "kube-apiserver")
+                programs.pause(name, float(payload["pause"]))
+        return {"clusters": {name: _described(cluster) for name, cluster in found.items()}}
 
     # -- pods -----------------------------------------------------------------------------------
 
@@ -81,6 +132,19 @@ class Doors:
         clusters = list(self._registry.clusters.values())
         planes = {cluster.name: cluster.control_plane for cluster in clusters}
         return {name: plane.pods for name, plane in planes.items() if hasattr(plane, "pods")}
+
+
+def _described(cluster: Cluster) -> dict[str, Any]:
+    plane, status = cluster.control_plane, cluster.record["status"]
+    if status not in ("ACTIVE", "UPDATING"):
+        return {"status": status}
+    return {
+        "status": status,
+        "endpoint": plane.endpoint,
+        "audit_log": str(plane.audit_log) if plane.audit_log else None,
+        "failures": plane.failures,
+        "programs": plane.programs.rows(),
+    }
 
 
 def _check(payload: Any, known: set[str], needed: tuple[str, ...]) -> None:

@@ -17,6 +17,7 @@ from http import HTTPStatus
 from typing import Any
 from urllib.parse import parse_qs
 
+from lab import LabError
 from lab.aws import SERVICE_ACCESS_KEY, Context, ServiceError, routes
 from lab.aws.eks import Eks
 from lab.aws.identity import principal_of
@@ -140,6 +141,8 @@ class Front:
             answer = self._lab_answer(method, path.removeprefix("/_lab/"), query, body)
         except (ValueError, TypeError) as error:
             return _json(400, {"message": str(error)})
+        except (ServiceError, LabError) as error:
+            return _json(503, {"message": str(error)})
         if answer is None:
             return _json(404, {"message": f"the lab has no {method} {path}"})
         return _json(200, answer)
@@ -174,8 +177,8 @@ class Front:
             return dict(self.eks.registry.latencies)
         if self.doors and name == "nodes" and method == "POST":
             return self.doors.nodes(json.loads(body))
-        if self.doors and name == "pods" and method in ("GET", "POST"):
-            return self.doors.pods(json.loads(body) if method == "POST" else None)
+        if self.doors and name in ("pods", "clusters") and method in ("GET", "POST"):
+            return getattr(self.doors, name)(json.loads(body) if method == "POST" else None)
         if name.startswith("authn/") and method == "POST":
             from lab import authn
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -158,6 +158,16 @@ class Joiner:
             )
         return found[0]
 
+    def joined(self, instance_id: str) -> tuple[Cluster, str]:
+        """The cluster and the Node of an instance; ValueError where it has none."""
+        try:
+            return self._joined[instance_id]
+        except KeyError:
+            raise ValueError(
+                f"{instance_id} has joined no cluster: is it running, and does its user data name"
+                " the cluster's endpoint?"
+            ) from None
+
     def _run(self) -> None:
         while not self._stopping.wait(_TICK_S):
             try:
@@ -215,10 +225,7 @@ class Joiner:
                 instance.id, f"its NodeConfig names {endpoint}, not the API server of the cluster"
             )
             return
-        role = cluster_tag(instance, "eks:nodegroup-name")
-        node = node_object(instance, cluster.region, spec, cluster.nodegroups.get(role or ""))
-        version = cluster.record["version"]
-        node["status"]["nodeInfo"]["kubeletVersion"] = f"v{version}.0-eks-lab"
+        node = self._node(instance, cluster, spec)
         name = node["metadata"]["name"]
         status, answer = plane.request("POST", "/api/v1/nodes", node)
         if status == 409:
@@ -230,6 +237,28 @@ class Joiner:
             self._complain(instance.id, f"{status} {answer}")
             return
         self._joined[instance.id] = (cluster, name)
+
+    def _node(self, instance: Any, cluster: Cluster, spec: dict[str, Any]) -> dict[str, Any]:
+        group = cluster.nodegroups.get(cluster_tag(instance, "eks:nodegroup-name") or "")
+        node = node_object(instance, cluster.region, spec, group)
+        version = cluster.record["version"]
+        node["status"]["nodeInfo"]["kubeletVersion"] = f"v{version}.0-eks-lab"
+        return node
+
+    def replace(self, instance_id: str, stale: bool) -> str:
+        """Delete the instance's Node and make it anew; its new UID.
+
+        stale: the new Node has the old one's extended resources (kubernetes issue 126943).
+        """
+        cluster, name = self.joined(instance_id)
+        [instance] = [i for i in _instances(cluster.region) if i.id == instance_id]
+        node = self._node(instance, cluster, self._spec(instance) or {})
+        old = cluster.kubernetes("GET", f"/api/v1/nodes/{name}")
+        if stale:
+            for part in ("capacity", "allocatable"):
+                node["status"][part] |= extended(old["status"].get(part) or {})
+        cluster.kubernetes("DELETE", f"/api/v1/nodes/{name}", ok=(404,))
+        return cluster.kubernetes("POST", "/api/v1/nodes", node)["metadata"]["uid"]
 
     def _leave(self, instance_id: str, cluster: Cluster, name: str) -> None:
         """Delete the Node, unless another instance holds the name by now."""
@@ -250,6 +279,11 @@ class Joiner:
         if instance_id not in self._complained:
             self._complained.add(instance_id)
             log.warning("%s does not join: %s", instance_id, text)
+
+
+def extended(resources: Mapping[str, str]) -> dict[str, str]:
+    """What of a capacity is no resource of Kubernetes' own."""
+    return {k: v for k, v in resources.items() if "/" in k and "kubernetes.io/" not in k}
 
 
 def cluster_tag(instance: Any, key: str) -> str | None:

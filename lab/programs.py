@@ -16,7 +16,7 @@ class Layout:
     state_dir: Path
     version: str
     service_cidr: str
-    audit: bool
+    audit_log: Path | None
     ports: dict[str, int]
 
     @property
@@ -86,10 +86,12 @@ def _apiserver(layout: Layout) -> list[str]:
         "--profiling=false",
         *_emulation(layout),
     ]
-    if layout.audit:
+    if layout.audit_log:
         arguments += [
             f"--audit-policy-file={pki / 'audit-policy.json'}",
-            f"--audit-log-path={layout.state_dir / 'audit.log'}",
+            f"--audit-log-path={layout.audit_log}",
+            # MiB: one file, which whoever reads it can follow.
+            "--audit-log-maxsize=10000",
         ]
     return arguments
 

@@ -108,6 +108,7 @@ class Daemon:
                 self.state_dir / "clusters" / state_name(name),
                 f"{self.endpoint}/_lab/authn/{name}",
                 service_cidr=services,
+                audit=os.environ.get("GPUSHARE_LAB_AUDIT") == "1",
             ),
             self.slots,
         )

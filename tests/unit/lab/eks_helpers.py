@@ -91,6 +91,7 @@ class FakePlane:
         if "fieldManager" in params:
             self.objects[path.replace("%3A", ":")] = body
             return 200, body
+        path = path.removesuffix("/status")
         if path not in self.objects:
             return 404, {"message": "not found"}
         self.objects[path] = _merged(self.objects[path], body)

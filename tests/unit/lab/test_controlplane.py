@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import urllib3
@@ -15,7 +18,9 @@ from lab_helpers import eventually, node_body
 
 from lab import LabError, processes
 from lab.controlplane import ControlPlane
+from lab.doors import Doors
 from lab.kubeclient import write_merged_kubeconfig
+from lab.supervisor import RESTARTS, STABLE_S, Supervisor
 
 JSON_PATCH = "application/json-patch+json"
 MERGE = "application/merge-patch+json"
@@ -196,6 +201,87 @@ def test_everything_listens_on_loopback_only(plane):
                 addresses.add(fields[1].rpartition(":")[0])
     # 127.0.0.1 in the kernel's own spelling.
     assert addresses == {"0100007F"}
+
+
+def test_programs_are_killed_and_paused_on_request_as_often_as_one_likes(plane, tmp_path):
+    """One cluster with an audit log: what it says, and what its programs do under the doors."""
+    state = tmp_path / "doors"
+    broken = ControlPlane("doors", "1.36", state, "http://127.0.0.1:9/authn", audit=True)
+    broken.start()
+    cluster = SimpleNamespace(name="doors", control_plane=broken, record={"status": "ACTIVE"})
+    door = Doors(SimpleNamespace(clusters={"doors": cluster}), None).clusters
+
+    def pid(program: str) -> int | None:
+        return door(None)["clusters"]["doors"]["programs"][program]["pid"]
+
+    try:
+        for _ in range(RESTARTS + 1):
+            before = pid("kube-scheduler")
+            door({"cluster": "doors", "kill": "kube-scheduler"})
+            eventually(lambda before=before: pid("kube-scheduler") not in (None, before), True)
+        assert door(None)["clusters"]["doors"]["programs"]["kube-scheduler"]["restarts"] == 0
+        assert broken.failures == []
+
+        seen = []
+        follower = broken.client.follow("/api/v1/nodes")
+        seen.append(next(follower)["type"])
+        door({"cluster": "doors", "kill": "kube-apiserver"})
+        eventually(lambda: ready(broken), 200)
+        assert broken.request("POST", "/api/v1/nodes", node_body("audited"))[0] == 201
+        # The watch of before goes on with a list, or resumes where it was.
+        event = next(follower)
+        items = event.get("items") or [event["object"]]
+        assert [item["metadata"]["name"] for item in items] == ["audited"]
+
+        began = time.monotonic()
+        door({"cluster": "doors", "pause": 1.5})
+        assert broken.request("GET", "/api/v1/nodes/audited")[0] == 200
+        assert time.monotonic() - began >= 1.4
+        for bad in ({"kill": "nothing"}, {"pause": 1, "program": "nothing"}):
+            with pytest.raises(ValueError, match="one of etcd"):
+                door({"cluster": "doors", **bad})
+
+        rows = [json.loads(line) for line in broken.audit_log.read_text().splitlines()]
+        writes = [r for r in rows if r["verb"] == "create" and r["objectRef"]["name"] == "audited"]
+        assert writes[0]["requestObject"]["spec"]["providerID"] == "aws:///us-east-1a/i-audited"
+        assert "managedFields" not in writes[0]["responseObject"]["metadata"]
+        assert {r["level"] for r in rows if r["verb"] == "watch"} == {"Metadata"}
+        assert str(broken.audit_log) == door(None)["clusters"]["doors"]["audit_log"]
+    finally:
+        broken.stop()
+    assert not state.exists()
+
+
+def ready(plane: ControlPlane) -> int:
+    try:
+        return plane.request("GET", "/readyz")[0]
+    except LabError:
+        return 0
+
+
+def test_a_program_that_dies_again_and_again_is_left_but_not_one_that_ran_long(tmp_path):
+    (port,) = processes.free_ports(1)
+    commands = {"false": ([], port), "sleep": (["600"], port)}
+    run = Supervisor("unit", tmp_path, Path("/bin"), commands)
+    run.start("false")
+    run.start("sleep")
+    run.watch()
+    try:
+        eventually(lambda: len(run.failures), RESTARTS + 1)
+        assert run.rows()["false"] == {"pid": None, "restarts": RESTARTS + 1}
+        with pytest.raises(ValueError, match="does not run at this moment"):
+            run.kill("false")
+        sleeper = run.programs["sleep"]
+        sleeper.started_at -= STABLE_S + 1
+        child = sleeper.child
+        child.kill()
+        eventually(lambda: sleeper.child not in (None, child), True)
+        assert sleeper.restarts == 0
+        assert len(run.failures) == RESTARTS + 2
+    finally:
+        run.stop_watching()
+        for record in processes.read_records(tmp_path):
+            processes.end(record)
 
 
 def test_a_second_cluster_of_an_older_version_survives_a_child_and_leaves_nothing(plane, tmp_path):

@@ -68,9 +68,61 @@ def test_faults_and_figures_of_a_node_by_its_name_or_instance(lab, node):
     assert lab.lab("nodes", {"node": name, "figures": None})["figures"] is None
 
 
+def shown(lab, name):
+    return lab.plane().request("GET", f"/api/v1/nodes/{name}")[1]
+
+
+def publish(lab, name):
+    """Give the Node extended resources, of ours and of Kubernetes' own domain."""
+    ours = {"gpushare.eks/gpu-memory": "14848Mi", "x.kubernetes.io/batch": "1"}
+    status = {"status": {"capacity": ours, "allocatable": ours}}
+    assert lab.plane().request("PATCH", f"/api/v1/nodes/{name}/status", status)[0] == 200
+
+
+@pytest.mark.parametrize("zero", [False, True])
+def test_a_reboot_brings_a_new_boot_id_and_zeroes_only_when_asked(lab, node, zero):
+    name = node["metadata"]["name"]
+    publish(lab, name)
+    said = lab.lab("nodes", {"node": name, "reboot": True, "zero": zero})
+    status = shown(lab, name)["status"]
+    assert status["nodeInfo"]["bootID"] == said["boot_id"]
+    assert said["boot_id"] != node["status"]["nodeInfo"]["bootID"]
+    assert status["nodeInfo"]["kubeletVersion"] == node["status"]["nodeInfo"]["kubeletVersion"]
+    for part in ("capacity", "allocatable"):
+        assert status[part]["gpushare.eks/gpu-memory"] == ("0" if zero else "14848Mi")
+        assert status[part]["x.kubernetes.io/batch"] == "1"
+        assert status[part]["cpu"] == "4"
+
+
+@pytest.mark.parametrize("stale", [False, True])
+def test_a_node_made_anew_has_another_uid_and_stale_resources_only_when_asked(lab, node, stale):
+    name = node["metadata"]["name"]
+    publish(lab, name)
+    before = lab.lab("nodes", {"node": name, "replace_node": True, "stale": stale})["boot_id"]
+    again = shown(lab, name)
+    assert again["metadata"]["uid"] != node["metadata"]["uid"]
+    assert again["spec"]["providerID"] == node["spec"]["providerID"]
+    assert again["status"]["nodeInfo"]["bootID"] == before
+    capacity = again["status"]["capacity"]
+    assert capacity.get("gpushare.eks/gpu-memory") == ("14848Mi" if stale else None)
+    assert capacity["cpu"] == "4"
+
+
+def test_what_starts_again_after_a_stop_has_booted(lab, node):
+    instance = node["spec"]["providerID"].rpartition("/")[2]
+    lab.ec2.stop_instances(InstanceIds=[instance])
+    eventually(lambda: lab.plane().nodes() == [])
+    lab.ec2.start_instances(InstanceIds=[instance])
+    eventually(lambda: len(lab.plane().nodes()) == 1)
+    [again] = lab.plane().nodes()
+    assert again["status"]["nodeInfo"]["bootID"] != node["status"]["nodeInfo"]["bootID"]
+
+
 @pytest.mark.parametrize(
     ("body", "said"),
     [
+        ({"instance_id": "i-1", "reboot": True}, "i-1 has joined no cluster"),
+        ({"instance_id": "i-1", "replace_node": True}, "i-1 has joined no cluster"),
         ({}, "an object with instance_id or node"),
         ({"instance_id": "i-1", "figure": {}}, "an object with"),
         ({"instance_id": "i-1", "nvml": {"x": 1}}, "unexpected keyword"),
@@ -82,6 +134,12 @@ def test_faults_and_figures_of_a_node_by_its_name_or_instance(lab, node):
 )
 def test_what_a_door_cannot_read_is_refused(lab, body, said):
     assert said in refused(lab, "nodes", body)
+
+
+def test_a_cluster_that_is_not_there(lab):
+    assert lab.lab("clusters") == {"clusters": {}}
+    assert "no cluster x" in refused(lab, "clusters", {"cluster": "x", "kill": "etcd"})
+    assert "an object with cluster" in refused(lab, "clusters", {"kill": "etcd"})
 
 
 def test_no_pod_runs_where_no_cluster_is(lab):
