@@ -1,0 +1,81 @@
+"""Installed on an older API server, removed and installed again, without parts, switched off."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from .support import fence
+from .support.fence import CAPACITY, JSON_PATCH, World, eventually
+from .support.hostile import add
+from .support.rights import POLICY, planned, write
+
+POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolic"
+CPU = add("/status/capacity/cpu", "400")
+
+
+@pytest.fixture(scope="module")
+def old(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """The oldest Kubernetes that is served."""
+    with fence.world(tmp_path_factory.mktemp("old") / "state", "1.34") as made:
+        yield made
+
+
+def test_an_older_api_server_enforces_the_same(old: World) -> None:
+    agent = old.agent(old.make_node("own"))
+    assert write(agent, "own", *planned(old, "own").status)[0] == 200
+    assert write(agent, "own", CPU)[0] == 403
+    assert write(agent, "own", add(CAPACITY, "17Gi"))[0] == 403
+
+
+def test_the_type_checker_has_nothing_to_say(old: World) -> None:
+    for name in ("gpushare-agent-fence", "gpushare-resource-guard"):
+        path = f"{POLICIES}ies/{name}"
+        status = eventually(lambda path=path: old.admin("GET", path).get("status"))
+        assert status["typeChecking"] == {}, status
+
+
+def test_a_second_run_changes_nothing(old: World) -> None:
+    assert old.install().recap["changed"] == 0
+    assert old.install("--check").recap["changed"] == 0
+
+
+def test_the_policies_work_after_removal_and_return(old: World) -> None:
+    """A policy with parameters would not: it never reads them again (kubernetes#130887)."""
+    for kind in ("ybindings", "ies"):
+        for item in old.admin("GET", POLICIES + kind)["items"]:
+            if item["metadata"]["name"].startswith("gpushare-"):
+                old.admin("DELETE", f"{POLICIES}{kind}/{item['metadata']['name']}")
+    old.admin("DELETE", POLICY)
+    agent = old.agent("own")
+    time.sleep(2)  # what is removed is forgotten within the second
+    assert old.install().recap["changed"] == 1
+    numbers = iter(range(400, 1000))
+    eventually(lambda: write(agent, "own", {**CPU, "value": str(next(numbers))})[0] == 403)
+    assert write(agent, "own", add(CAPACITY, "1Gi"))[0] == 200
+
+
+def test_without_the_policy_a_cluster_goes_on(old: World) -> None:
+    """Nothing that somebody deletes by hand may keep a kubelet from its node, or a node out."""
+    old.admin("DELETE", POLICY)
+    time.sleep(1)
+    path = "/api/v1/nodes/own/status"
+    old.admin("PATCH", path, [add("/status/capacity/cpu", "8")], JSON_PATCH)
+    old.admin("POST", "/api/v1/nodes", {"metadata": {"name": "joins"}})
+    old.delete_node("own")
+    old.delete_node("joins")
+
+
+def test_switched_off_the_agent_goes_and_the_guard_stays(old: World) -> None:
+    # Taken away; and the policy, which the test before deleted, is back.
+    assert old.install("-e", "gpushare_agent=false").recap["changed"] == 2
+    names = {item["metadata"]["name"] for item in old.admin("GET", f"{POLICIES}ies")["items"]}
+    assert names == {"gpushare-resource-guard"}
+    apps = f"/apis/apps/v1/namespaces/{fence.NAMESPACE}/daemonsets"
+    assert old.admin("GET", apps)["items"] == []
+    roles = old.admin("GET", f"{fence.RBAC}/clusterroles")["items"]
+    ours = {item["metadata"]["name"] for item in roles} & {"gpushare-agent", "gpushare-publisher"}
+    assert ours == {"gpushare-publisher"}
+    assert old.install("-e", "gpushare_agent=false").recap["changed"] == 0
