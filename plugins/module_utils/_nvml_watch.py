@@ -20,7 +20,7 @@ from typing import Any
 from ansible_collections.gpushare.eks.plugins.module_utils import nvml_probe
 
 PERIOD_S = 1.0
-REOPEN_S = 5.0  # how long a failure stands before NVML is opened anew
+REOPEN_S = 2.0  # how long a failure stands before NVML is opened anew
 
 
 class Watch:
@@ -52,7 +52,9 @@ class Watch:
             answer = {"driver": None, "cuda": None, "gpus": [], "error": error}
         if answer["error"] or not answer["gpus"] or any(gpu["error"] for gpu in answer["gpus"]):
             self._close()
-            self._failed, self._reopen_at = answer, self._clock() + REOPEN_S
+            # Opened anew at the next look, which tells a lost GPU from a driver that went away.
+            pause = REOPEN_S if self._failed else 0.0
+            self._failed, self._reopen_at = answer, self._clock() + pause
         else:
             self._failed = {}
         return answer

@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterator
 import boto3
 import pytest
 
+from ansible_collections.gpushare.eks.plugins.module_utils._capacity import to_mib
+
 from .conftest import VARS, Built
 from .support import cluster, doors, playbook
 
@@ -55,7 +57,7 @@ class Gpu:
         """Whether both numbers, the condition and the annotation say what can be used."""
         node = self.node()
         status = node["status"]
-        numbers = {cluster.mib(status[p].get(RESOURCE, "0")) for p in ("capacity", "allocatable")}
+        numbers = {to_mib(status[part].get(RESOURCE)) for part in ("capacity", "allocatable")}
         claim = json.loads(
             node["metadata"].get("annotations", {}).get("gpushare.eks/published", "{}")
         )
@@ -166,18 +168,31 @@ def test_a_gpu_that_fails_loses_its_number_and_gets_it_back(
 ) -> None:
     doors.node({"instance_id": gpu.instance_id, "nvml": fault})
     until("the withdrawal", gpu.withdrawn, 30)
-    assert condition(gpu.node())["reason"] == reason
+    until(reason, lambda: condition(gpu.node())["reason"] == reason, 30)
     doors.node({"instance_id": gpu.instance_id, "nvml": None})
     until("the number again", gpu.stands, 45)
 
 
 def test_a_gpu_that_shrank_below_what_was_planned_is_withdrawn_with_both_numbers(gpu: Gpu) -> None:
-    doors.node({"instance_id": gpu.instance_id, "figures": {"total_mib": 12000}})
+    doors.node({"instance_id": gpu.instance_id, "figures": {"gpus": {"0": {"total_mib": 12000}}}})
     until("the withdrawal", gpu.withdrawn, 30)
     found = condition(gpu.node())
     assert found["reason"] == "AgentBelowPredicted"
     assert "11550 MiB" in found["message"]
     assert f"{PUBLISHED_MIB} MiB" in found["message"]
+
+
+@pytest.mark.parametrize(
+    ("figures", "reason"),
+    [
+        pytest.param({"missing": True}, "AgentNoGpu", id="fell off the bus"),
+        pytest.param({"mig": True, "slices": [{"total_mib": 4864}]}, "AgentMig", id="MIG on"),
+        pytest.param({"total_mib": 10**6}, "AgentImplausible", id="more than the hardware"),
+    ],
+)
+def test_what_nvml_cannot_mean_is_withdrawn(gpu: Gpu, figures: dict, reason: str) -> None:
+    doors.node({"instance_id": gpu.instance_id, "figures": {"gpus": {"0": figures}}})
+    until(reason, lambda: gpu.withdrawn() and condition(gpu.node())["reason"] == reason, 30)
 
 
 def test_a_node_replaced_under_its_name_keeps_no_stale_number(gpu: Gpu) -> None:

@@ -58,7 +58,7 @@ def test_after_a_failure_it_is_opened_anew_but_not_at_every_look(watch):
     for second in range(10):
         script["now"] = float(second)
         assert watch.look()["gpus"][0]["error"] == "GPU_IS_LOST"
-    assert FakeNvml.opened == 2
+    assert FakeNvml.opened == 3  # at once, and after REOPEN_S
     script["gpu"]["error"] = None
     script["now"] = 20.0
     assert watch.look()["gpus"][0]["error"] is None
