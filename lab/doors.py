@@ -104,8 +104,8 @@ class Doors:
 
     def pods(self, payload: dict[str, Any] | None) -> dict[str, Any]:
         """GET /_lab/pods: {"pods": [{cluster, namespace, name, container, node, pid, restarts,
-        log}]} of what really runs. POST: {"pod": name, "signal": KILL, TERM, STOP or CONT}, or
-        {"pod": name, "renew_token": true}; "namespace" and "cluster" where two have the name.
+        log, files}]} of what really runs. POST: {"pod": name, "signal": KILL, TERM, STOP or CONT},
+        or {"pod": name, "renew_token": true}; "namespace" and "cluster" where two have the name.
         """
         runners = self._runners()
         if payload is not None:

@@ -253,7 +253,7 @@ class PodFiles:
             "status.podIP": (self._pod.get("status") or {}).get("podIP", ""),
         }
         if path not in known:
-            raise LabError(f"the lab's pods know no field {path or reference!r}")
+            raise LabError(f"the lab's pods know no field {path or reference}")
         return known[path]
 
 

@@ -106,6 +106,7 @@ class PodRunner:
                     "pid": container.child.pid if container.child else None,
                     "restarts": container.restarts,
                     "log": str(container.log),
+                    "files": str(pod.root),
                 }
                 for pod in self._pods.values()
                 for container in pod.containers
