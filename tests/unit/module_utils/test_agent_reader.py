@@ -55,8 +55,8 @@ def test_nvml_is_opened_once_while_all_is_well(watch):
 def test_after_a_failure_it_is_opened_anew_but_not_at_every_look(watch):
     watch.look()
     script["gpu"]["error"] = "GPU_IS_LOST"
-    for second in range(10):
-        script["now"] = float(second)
+    for step in range(10):
+        script["now"] = step * _nvml_watch.REOPEN_S / 5
         assert watch.look()["gpus"][0]["error"] == "GPU_IS_LOST"
     assert FakeNvml.opened == 3  # at once, and after REOPEN_S
     script["gpu"]["error"] = None
