@@ -13,8 +13,12 @@ from __future__ import annotations
 
 import hashlib
 
-from moto.core.serialize import AttributePickerContext, XFormedAttributePicker
-from moto.core.utils import utcnow
+from moto.core.serialize import (
+    AttributePickerContext,
+    ResponseSerializer,
+    XFormedAttributePicker,
+)
+from moto.core.utils import MISSING, get_value, utcnow
 from moto.ec2.models import ec2_backends
 from moto.ec2.models.amis import Ami
 from moto.ec2.models.core import TaggedEC2Resource
@@ -32,6 +36,7 @@ _PATCH = {"1.34": "1.34.6", "1.35": "1.35.4", "1.36": "1.36.3"}
 _VARIANTS = ("standard", "nvidia", "neuron")
 _plain_keys = XFormedAttributePicker.get_possible_keys
 _known_keys: dict[tuple[type, str, object], list[str]] = {}
+_plain_value = ResponseSerializer.get_value
 _plain_check = ParameterDict._check_loading_status
 
 
@@ -64,6 +69,23 @@ def _possible_keys(self: XFormedAttributePicker, context: AttributePickerContext
     if place not in _known_keys:
         _known_keys[place] = list(dict.fromkeys(_plain_keys(self, context)))
     return _known_keys[place]
+
+
+def _value(self: ResponseSerializer, value: object, key: str, shape: object) -> object:
+    """moto's own, without the path of each member where nothing asks for it."""
+    picker = self._value_picker
+    if type(picker) is not XFormedAttributePicker or picker.response_transformers:
+        return _plain_value(self, value, key, shape)
+    place = (type(value), key, shape)
+    keys = _known_keys.get(place)
+    if keys is None:
+        context = AttributePickerContext(obj=value, key=key, shape=shape)
+        keys = _possible_keys(picker, context)
+    for name in keys:
+        found = get_value(value, name, MISSING)
+        if found is not MISSING:
+            return found
+    return None
 
 
 def _tags_of(self: TaggedEC2Resource) -> list[dict[str, str]]:
@@ -117,4 +139,5 @@ def apply() -> None:
     EC2_PREFIX_TO_RESOURCE["eipalloc"] = "elastic-ip"
     TaggedEC2Resource.get_tags = _tags_of
     XFormedAttributePicker.get_possible_keys = _possible_keys
+    ResponseSerializer.get_value = _value
     template_patches.apply()
