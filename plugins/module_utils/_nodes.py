@@ -44,6 +44,7 @@ THREADS = 8  # what one API server served fastest on two cores; more only queue
 ROUNDS = 5  # how often a write that collides is decided anew
 CONNECT_S, READ_S = 5.0, 30.0
 UNREACHABLE_S = 30.0  # a restarting API server is back by then
+RETURNING_S = 15.0  # and so long it may refuse everybody, until it has read its own RBAC rules
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 5.0
 CHECK_ENDPOINT = "check the network, the proxy and the cluster's public_access_cidrs"
 CHECK_ACCESS = "give the caller an access entry (gpushare.eks.eks_access_entry)"
@@ -86,7 +87,7 @@ class Cluster:
     ) -> None:
         self.name, self.endpoint, self._token = name, endpoint.rstrip("/"), token
         self._clock, self._sleep, self._deadline = clock, sleep, clock() + timeout
-        self._lock, self.counts = threading.Lock(), Counter()
+        self._lock, self.counts, self._lost_at = threading.Lock(), Counter(), float("-inf")
         self._pool = _pool(self.endpoint, ca_data)
 
     @property
@@ -102,7 +103,8 @@ class Cluster:
     ) -> Any:
         """One answer as parsed JSON. Raises ApiError, AccessDenied or Unreachable.
 
-        429, 5xx and lost connections are tried again in time, 401 once with a new token.
+        429, 5xx and lost connections are tried again in time, 401 once with a new token; right
+        after the connection was lost, 401 and 403 too.
         """
         headers = {"Accept": "application/json"}
         if content_type:
@@ -125,20 +127,22 @@ class Cluster:
                 status, lost_since = got.status, None
                 answer, cause = _parsed(got.data)
                 wait = _seconds(got.headers.get("Retry-After"))
-            except urllib3.exceptions.SSLError as error:
-                raise self._given_up(0, str(error), method, path) from None  # time mends no CA
             except urllib3.exceptions.HTTPError as error:
-                cause = str(error)
-                lost_since = self._clock() if lost_since is None else lost_since
+                if _untrusted(error):
+                    raise self._given_up(0, str(error), method, path) from None
+                cause, self._lost_at = str(error), self._clock()
+                lost_since = self._lost_at if lost_since is None else lost_since
             if 200 <= status < 300:
                 return answer
             if status == 401 and not renewed:
                 token, renewed = self._token(True), True
                 self._count("token")
                 continue
-            if status and status != 429 and status < 500:
-                raise self._refused(status, cause, method, path)
             now = self._clock()
+            until = min(self._deadline, self._lost_at + RETURNING_S)
+            unready = status in (401, 403) and now < until
+            if status and status != 429 and status < 500 and not unready:
+                raise self._refused(status, cause, method, path)
             lost = lost_since is not None and now - lost_since >= UNREACHABLE_S
             if lost or now >= self._deadline:
                 raise self._given_up(status, cause, method, path)
@@ -281,11 +285,21 @@ def _verified(decision: Decision, left: Decision) -> Write:
     if left.action != "patch":
         return Write("patch", decision.reason, decision)
     reason = f"the API server accepted the patch but did not keep it: {left.reason}"
-    return Write("failed", reason, decision, GpushareError(reason))
+    remedy = "see what changes this node's status, such as an admission policy; then run again"
+    return Write("failed", reason, decision, GpushareError(reason, remedy=remedy))
 
 
 def _fenced_uid(decision: Decision) -> str | None:
     return next((op["value"] for op in decision.patch if op["path"] == "/metadata/uid"), None)
+
+
+def _untrusted(error: Exception) -> bool:
+    """Whether a certificate is the matter, which no time mends.
+
+    A server that dies in a handshake makes an SSLError, too, and that one passes.
+    """
+    chain = (*error.args, error.__cause__, error.__context__)
+    return any(isinstance(one, ssl.SSLCertVerificationError) for one in chain)
 
 
 def _parsed(data: bytes) -> tuple[Any, str]:

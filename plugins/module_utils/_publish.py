@@ -15,6 +15,7 @@ from ansible_collections.gpushare.eks.plugins.module_utils._capacity import (
     decide,
     parse_quantity,
 )
+from ansible_collections.gpushare.eks.plugins.module_utils._errors import GpushareError
 from ansible_collections.gpushare.eks.plugins.module_utils._names import ANNOTATION, CONDITION
 
 MIB = 1024 * 1024
@@ -148,9 +149,22 @@ def _missing(name: str | None, instance_id: str | None, reason: str, remedy: str
     }
 
 
-def row(node: Mapping[str, Any], action: str, reason: str, decision: Decision) -> dict[str, Any]:
-    """One node of the module's result; after_mib is what stands now, in check mode what would."""
+def row(
+    node: Mapping[str, Any],
+    action: str,
+    reason: str,
+    decision: Decision,
+    error: GpushareError | None = None,
+) -> dict[str, Any]:
+    """One node of the module's result; after_mib is what stands now, in check mode what would.
+
+    error: why the write failed.
+    """
     failed = action in ("refuse", "failed", "gone")
+    problems = list(decision.problems)
+    if error is not None:
+        problem = {"code": type(error).__name__, "message": error.message, "remedy": error.remedy}
+        problems.append(problem)
     return {
         "name": node["metadata"]["name"],
         "instance_id": instance_of(node) or None,
@@ -159,7 +173,7 @@ def row(node: Mapping[str, Any], action: str, reason: str, decision: Decision) -
         "after_mib": decision.before_mib if failed else decision.after_mib,
         "action": action,
         "reason": reason,
-        "problems": decision.problems,
+        "problems": problems,
         "surplus_mib": decision.surplus_mib,
     }
 

@@ -17,15 +17,17 @@ from typing import Any
 from ansible_collections.gpushare.eks.plugins.module_utils._errors import NotFound
 
 try:
-    from botocore.exceptions import ClientError
+    from botocore.exceptions import ClientError, HTTPClientError
+    from botocore.exceptions import ConnectionError as Unconnected
 except ImportError:  # the modules' door reports a missing boto3 itself
-    ClientError = Exception
+    ClientError = HTTPClientError = Unconnected = Exception
 
 BATCH = 50  # InstanceIds of one SendCommand, and rows of one page
 FIRST_PAUSE_S, LONGEST_PAUSE_S, GROWTH = 0.2, 5.0, 1.3
 # AWS publishes no rate. A first look at each command of 1,000 nodes may go out at once; what comes
 # after is held to a pace, because polling for long is what has throttled AWS's own tools.
 POLLS_AT_ONCE, POLLS_A_SECOND = 20, 5
+TRIES = 4  # of a call that fails for another reason than throttling
 DELIVERY_S = 30  # the least that SendCommand takes for the delivery to a node
 THROTTLED = {
     "RateExceeded",
@@ -106,7 +108,11 @@ class Pace:
 
 
 class Calls:
-    """Client calls with a backoff of our own under throttling, counted; ends at the deadline."""
+    """Client calls with a backoff of our own, counted; ends at the deadline.
+
+    A throttled call is tried again until then, another passing failure TRIES times in all. The
+    client is to try once only, or the counts do not tell who was throttled.
+    """
 
     def __init__(
         self, client: Any, counts: Counter[str], deadline: float, clock: Any, sleep: Any
@@ -115,30 +121,34 @@ class Calls:
         self.clock, self.sleep = clock, sleep
 
     def __call__(self, operation: str, **arguments: Any) -> dict[str, Any]:
-        pause = FIRST_PAUSE_S
+        pause, failures = FIRST_PAUSE_S, 0
         while True:
             self.counts[operation] += 1
             try:
-                answer = getattr(self.client, operation)(**arguments)
-                self.counts[operation] += _hidden(answer)
-                return answer
-            except ClientError as error:
-                self.counts[operation] += _hidden(error.response)
-                if code(error) not in THROTTLED or self.clock() >= self.deadline:
+                return getattr(self.client, operation)(**arguments)
+            except (ClientError, HTTPClientError, Unconnected) as error:
+                throttled = code(error) in THROTTLED
+                failures += not throttled
+                passing = throttled or (_passing(error) and failures < TRIES)
+                if not passing or self.clock() >= self.deadline:
                     raise
-            self.counts["throttled"] += 1
+            self.counts["throttled"] += throttled
             self.sleep(pause * random.uniform(0.5, 1.0))
             pause = min(pause * 2, LONGEST_PAUSE_S)
 
 
-def _hidden(response: dict[str, Any]) -> int:
-    """The retries that botocore made on its own under one call."""
-    return int(response.get("ResponseMetadata", {}).get("RetryAttempts", 0))
+def _passing(error: Any) -> bool:
+    """Whether AWS or the way to it failed, and not the request."""
+    answer = getattr(error, "response", None)
+    if answer is None:
+        return True
+    return int(answer.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)) >= 500
 
 
 def code(error: Any) -> str:
-    """The error code of a botocore ClientError."""
-    return str(getattr(error, "response", {}).get("Error", {}).get("Code", ""))
+    """The error code of a botocore ClientError; "" of what is none."""
+    answer = getattr(error, "response", None) or {}
+    return str(answer.get("Error", {}).get("Code", ""))
 
 
 def run_on_fleet(

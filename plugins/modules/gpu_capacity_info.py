@@ -282,7 +282,7 @@ def read(module: Any) -> dict[str, Any]:
     chosen, hardware = select(Ec2(module.client("ec2"), calls), module.params)
     document = module.params["document_name"] or probe_document()["name"]
     # Our own backoff counts what it does; botocore's adaptive mode holds the rate down below it.
-    ssm = module.client("ssm", config={"retries": {"mode": "adaptive", "total_max_attempts": 2}})
+    ssm = module.client("ssm", config={"retries": {"mode": "adaptive", "total_max_attempts": 1}})
     running = [one for one, kind in chosen.items() if kind]
     with aws_errors(f"SSM document {document}"):
         fleet = run_on_fleet(ssm, document, running, timeout=module.params["timeout"])

@@ -228,7 +228,7 @@ def publish(module: Any) -> dict[str, Any]:
     for key, decision in decisions.items():
         write = writes.get(key) or _nodes.Write(decision.action, decision.reason, decision)
         made = write.decision or decision
-        rows.append(_publish.row(chosen[key], write.action, write.reason, made))
+        rows.append(_publish.row(chosen[key], write.action, write.reason, made, write.error))
         if write.action == "patch":
             diffs.append(_publish.diff(chosen[key], made))
     _tell_shrunk(module, cluster, rows)
@@ -306,7 +306,8 @@ def _result(
 
 
 def _told(row: dict[str, Any]) -> str:
-    remedies = "; ".join(problem["remedy"] for problem in row["problems"])
+    told = [problem["remedy"] for problem in row["problems"]]
+    remedies = "; ".join(remedy for remedy in told if remedy not in row["reason"])
     who = row["name"] or row["instance_id"]
     reason = row["reason"] if who in row["reason"] else f"{who}: {row['reason']}"
     return f"{reason} ({remedies})" if remedies else reason

@@ -20,6 +20,13 @@ def node(payload: dict[str, Any]) -> dict[str, Any]:
     return _post("nodes", payload)
 
 
+def faults(rules: list[dict[str, Any]] | None) -> None:
+    """Faults in front of AWS's services, beside those that are there; None takes all away."""
+    url = f"{os.environ['AWS_ENDPOINT_URL']}/_lab/faults"
+    answer = requests.request("DELETE" if rules is None else "POST", url, json=rules, timeout=60)
+    assert answer.ok, answer.text
+
+
 def pods() -> list[dict[str, Any]]:
     """The pods that really run."""
     url = f"{os.environ['AWS_ENDPOINT_URL']}/_lab/pods"

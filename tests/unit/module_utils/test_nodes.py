@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import http.server
+import io
 import json
+import ssl
 import threading
 from collections import Counter, defaultdict
 from urllib.parse import parse_qs, urlsplit
@@ -386,6 +388,72 @@ def test_a_server_that_comes_back_is_awaited(api):
 
     cluster._pool = Flaky()
     assert len(cluster.nodes()) == 1
+
+
+@pytest.mark.parametrize(
+    ("cause", "passes"),
+    [
+        (ssl.SSLEOFError("EOF occurred in violation of protocol"), True),
+        (ssl.SSLCertVerificationError("certificate verify failed"), False),
+    ],
+)
+def test_a_handshake_cut_short_passes_and_a_foreign_certificate_does_not(api, cause, passes):
+    cluster, slept = connect(api([node(0)]), timeout=600)
+    pool, failures = cluster._pool, [cause] * 2
+
+    class Tls:
+        def request(self, *args, **kwargs):
+            import urllib3
+
+            if failures:
+                raise urllib3.exceptions.SSLError(failures.pop())
+            return pool.request(*args, **kwargs)
+
+    cluster._pool = Tls()
+    if passes:
+        assert len(cluster.nodes()) == 1
+    else:
+        with pytest.raises(Unreachable) as caught:
+            cluster.nodes()
+        assert "certificate" in caught.value.cause
+        assert slept.now == 0
+
+
+class Restarting:
+    """A pool whose server is lost, and refuses everybody for a while when it is back."""
+
+    def __init__(self, cluster, status, times):
+        self._inner, self._status, self._times = cluster._pool, status, times
+        self._lost = False
+        cluster._pool = self
+
+    def request(self, *args, **kwargs):
+        import urllib3
+
+        if not self._lost:
+            self._lost = True
+            raise urllib3.exceptions.ProtocolError("connection reset")
+        if self._times:
+            self._times -= 1
+            answer = b'{"message": "forbidden: no RBAC policy matched"}'
+            return urllib3.HTTPResponse(io.BytesIO(answer), status=self._status)
+        return self._inner.request(*args, **kwargs)
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_server_that_comes_back_knows_nobody_yet(api, status):
+    cluster, _ = connect(api([node(0)]))
+    Restarting(cluster, status, 3)
+    assert len(cluster.nodes()) == 1
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_server_that_came_back_and_goes_on_refusing_is_believed(api, status):
+    cluster, slept = connect(api([node(0)]), timeout=600)
+    Restarting(cluster, status, 10**6)
+    with pytest.raises(AccessDenied):
+        cluster.nodes()
+    assert slept.now <= _nodes.RETURNING_S + _nodes.LONGEST_PAUSE_S
 
 
 class Eks:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from botocore.exceptions import ClientError
+from botocore.exceptions import ClientError, HTTPClientError
 
 from ansible_collections.gpushare.eks.plugins.module_utils import _ssm
 from ansible_collections.gpushare.eks.plugins.module_utils._errors import NotFound
@@ -85,7 +85,11 @@ class FakeSsm:
 
 
 def error(error_code, operation):
-    return ClientError({"Error": {"Code": error_code, "Message": error_code}}, operation)
+    """operation: a name, or the HTTP status of the answer."""
+    answer = {"Error": {"Code": error_code, "Message": error_code}}
+    if isinstance(operation, int):
+        answer["ResponseMetadata"] = {"HTTPStatusCode": operation}
+    return ClientError(answer, str(operation))
 
 
 def ids(count):
@@ -201,12 +205,30 @@ def test_throttling_without_end_is_no_answer():
     assert clock.now < 30
 
 
-def test_retries_hidden_in_botocore_are_counted():
+class Reset(HTTPClientError):
+    fmt = "the connection was reset"
+
+
+@pytest.mark.parametrize("what", [("InternalServerError", 500), ("ServiceUnavailable", 503), None])
+@pytest.mark.parametrize("operation", ["send_command", "list_command_invocations"])
+def test_a_failure_of_aws_passes_a_few_times(operation, what):
     client = FakeSsm()
-    inner = client.send_command
-    client.send_command = lambda **a: {**inner(**a), "ResponseMetadata": {"RetryAttempts": 2}}
+    inner, failures = getattr(client, operation), [3]
+
+    def fails(**arguments):
+        if failures[0]:
+            failures[0] -= 1
+            raise error(*what) if what else Reset()
+        return inner(**arguments)
+
+    setattr(client, operation, fails)
     fleet, _ = run(client, ids(1))
-    assert fleet.calls["send_command"] == 3
+    assert fleet.outcomes[ids(1)[0]].outcome == "Success"
+    assert fleet.calls[operation] == 4
+    assert fleet.calls["throttled"] == 0
+    failures[0] = 4
+    with pytest.raises((ClientError, Reset)):
+        run(client, ids(1))
 
 
 def test_unmanaged_instances_are_found_and_do_not_stop_the_rest():

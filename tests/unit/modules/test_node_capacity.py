@@ -196,6 +196,17 @@ def test_nodes_without_a_good_reading_fail_and_the_rest_is_published(api, run):
     assert again["counts"]["failures"] == 3
 
 
+def test_a_write_that_fails_is_told_once_with_its_type_and_remedy(api, run):
+    server = api([in_pool(0), in_pool(1)])
+    server.faults[("PATCH", "node-0")] = [(403, ())]
+    result = run(server, readings=[row(0), row(1)], pools=POOLS, fails=True)
+    assert actions(result) == {"node-0": "failed", "node-1": "patch"}
+    (problem,) = result["nodes"][0]["problems"]
+    assert problem["code"] == "AccessDenied"
+    assert result["error"]["items"][0]["problems"] == [problem]
+    assert result["msg"].count(problem["remedy"]) == 1
+
+
 def test_below_predicted_is_an_error_with_both_numbers(api, run):
     server = api([in_pool(0)])
     small = row(0, reading=reading(0, total=15000))
