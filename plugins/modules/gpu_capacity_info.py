@@ -53,7 +53,7 @@ options:
     default: false
   pods:
     description:
-      - The pods whose names RV(readings[].processes.entries[].pod) may tell, as
+      - The pods whose names RV(readings[].processes.entries) may tell, as
         M(kubernetes.core.k8s_info) returns them.
     type: list
     elements: dict
