@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from .support import fence
+from .support import fence, playbook
 from .support.fence import CAPACITY, JSON_PATCH, World, eventually
 from .support.hostile import add
 from .support.rights import POLICY, planned, write
 
 POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolic"
 CPU = add("/status/capacity/cpu", "400")
+
+
+DIGEST = "sha256:" + "0123456789abcdef" * 4
+
+
+def _container(world: World) -> dict[str, Any]:
+    """The agent's container as its DaemonSet has it."""
+    path = f"/apis/apps/v1/namespaces/{fence.NAMESPACE}/daemonsets/gpushare-agent"
+    (container,) = world.admin("GET", path)["spec"]["template"]["spec"]["containers"]
+    return container
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +55,53 @@ def test_the_type_checker_has_nothing_to_say(old: World) -> None:
 def test_a_second_run_changes_nothing(old: World) -> None:
     assert old.install().recap["changed"] == 0
     assert old.install("--check").recap["changed"] == 0
+
+
+def test_the_code_in_the_cluster_is_whole(old: World, tmp_path: Path) -> None:
+    """Run as the container runs it, from nothing but what its volumes hold."""
+    path = f"/api/v1/namespaces/{fence.NAMESPACE}/configmaps/gpushare-agent-code"
+    files = old.admin("GET", path)["data"]
+    container = _container(old)
+    assert container["image"] == "public.ecr.aws/docker/library/python:3.13-slim"
+    (mount,) = [one for one in container["volumeMounts"] if one["name"] == "code"]
+    root = {one["name"]: one.get("value") for one in container["env"]}["PYTHONPATH"]
+    folder = tmp_path / Path(mount["mountPath"]).relative_to(root)
+    folder.mkdir(parents=True)
+    for name, text in files.items():
+        (folder / name).write_text(text)
+        original = playbook.ROOT / "plugins/module_utils" / name
+        assert text == original.read_text()
+    # Without site packages: the image is a stock one. Without NODE_NAME it says so and ends.
+    line = [sys.executable, "-S", *container["command"][1:]]
+    done = subprocess.run(
+        line, env={"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.startswith("not set: NODE_NAME")
+
+
+@pytest.mark.parametrize(
+    ("variables", "image"),
+    [
+        (
+            {
+                "gpushare_image_registry": "mirror.example:5000/all/",
+                "gpushare_image_digests": {"public.ecr.aws/docker/library/python": DIGEST},
+            },
+            f"mirror.example:5000/all/docker/library/python:3.13-slim@{DIGEST}",
+        ),
+        (
+            {"device_plugin_agent_image": f"registry.example:5000/python@{DIGEST}"},
+            f"registry.example:5000/python@{DIGEST}",
+        ),
+    ],
+    ids=["mirror and digest", "an image of one's own"],
+)
+def test_the_image_comes_from_where_it_shall(
+    old: World, variables: dict[str, Any], image: str
+) -> None:
+    old.install("-e", json.dumps(variables))
+    assert _container(old)["image"] == image
 
 
 def test_the_policies_work_after_removal_and_return(old: World) -> None:

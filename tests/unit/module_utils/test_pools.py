@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ansible_collections.gpushare.eks.plugins.module_utils import _names, _policy
 from ansible_collections.gpushare.eks.plugins.module_utils._catalog import CATALOG
 from ansible_collections.gpushare.eks.plugins.module_utils._node_config import node_config
 from ansible_collections.gpushare.eks.plugins.module_utils._pools import PoolError, derive
@@ -213,6 +214,21 @@ def test_the_startup_taint_is_set_only_where_somebody_removes_it():
     assert [taint["key"] for taint in by_name(derived)["shared"]["startup_taints"]] == [key]
     assert by_name(derived)["whole"]["startup_taints"] == []
     assert key in [item["key"] for item in run(SYSTEM, shared())["gpu_tolerations"]]
+
+
+def test_what_stands_on_nodes_is_handed_on_with_its_bounds():
+    derived = run(SYSTEM, shared(), exclusive())
+    assert derived["publish_bounds"] == {"g4dn.xlarge": "16384Mi"}
+    assert derived["publish_bounds"] == _policy.bounds(derived["publish_policy"])
+    (taint,) = by_name(run(SYSTEM, shared(), agent=True))["shared"]["startup_taints"]
+    assert derived["names"] == {
+        "annotation": _names.ANNOTATION,
+        "condition": _names.CONDITION,
+        "pool_label": _names.POOL_LABEL,
+        "type_label": _names.TYPE_LABEL,
+        "startup_taint": taint,
+        "agent": _names.AGENT_NAME,
+    }
 
 
 def test_the_affinity_names_the_gpu_pools():
