@@ -7,12 +7,13 @@ STAMP := $(VENV)/.ready-$(shell cat requirements.txt test-requirements.txt tools
 LAB = . ./.lab/env &&
 CLUSTER ?= lab
 
-.PHONY: help venv lab lab-stop demo test test-all lint sanity docs-lint unit integration molecule bench clean
+.PHONY: help venv lab lab-stop demo test test-all lint sanity docs-lint unit integration molecule bench soak clean
 
 help:
 	@echo 'make demo      build the shared-GPU cluster on the local lab; ends in a table; leaves the lab up'
 	@echo 'make test      all tests: lint, unit, integration on the lab, molecule'
 	@echo 'make bench     the figures of build/bench.json'
+	@echo 'make soak      minutes of trouble for the agents (GPUSHARE_SOAK_MINUTES, default 10)'
 	@echo 'make lab       start the lab only; then: . .lab/env'
 	@echo 'make lab-stop  end the lab without a trace'
 
@@ -52,10 +53,15 @@ bench: lab
 test: venv
 	@tools/test.sh
 
+# Minutes of trouble on a lab of its own, whose API servers keep an audit log of every write.
+soak: venv
+	@tools/soak.sh
+
 # Also at kill points that nobody has tried, and with the figures.
 test-all:
 	@GPUSHARE_ALL=1 GPUSHARE_SEED=$$$$ $(MAKE) test
 	@$(MAKE) bench
+	@$(MAKE) soak
 
 clean: lab-stop
 	@rm -rf build $(VENV)

@@ -21,7 +21,9 @@ from ansible_collections.gpushare.eks.plugins.module_utils._agent_api import Los
 from ansible_collections.gpushare.eks.plugins.module_utils._agent_plan import Plan, plan, stands
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 5.0
-REFUSED_S = 30.0  # a 403 mends only when somebody changes RBAC or the fence
+# A 403 mends when somebody changes RBAC or the fence, or when an API server that just started has
+# read them: so the first tries come soon, the later ones seldom.
+REFUSED_S = 30.0
 # Somebody who keeps writing another number is answered, but not without an end.
 BURST, REFILL_S = 10, 2.0
 LOOK_S = 5.0  # how often the policy's file is looked at
@@ -50,6 +52,7 @@ class Agent:
         self._news = False
         self._tokens, self._refilled = float(BURST), clock()
         self._told: tuple[str, str] | None = None
+        self._refusals = 0
         self.counts: Counter[str] = Counter()
         self.error_since: tuple[str, float] | None = None
 
@@ -154,11 +157,12 @@ class Agent:
             with self._wake:
                 self._node, self._news = (answer if status == 200 else None), True
             return 0.0
+        self._refusals = self._refusals + 1 if status in (401, 403) else 0
         if status != 200:
             self.counts["refused"] += 1
             said = answer.get("message") or answer
             self._log(f"the API server answers {status} to the patch of {path}: {said}")
-            return REFUSED_S if status in (401, 403) else 1.0
+            return min(REFUSED_S, 0.5 * 2**self._refusals) if status in (401, 403) else 1.0
         with self._wake:
             if not _older(answer, self._node):
                 self._node, self._news = answer, True

@@ -22,6 +22,7 @@ from ansible_collections.gpushare.eks.plugins.module_utils._capacity import (
 from ansible_collections.gpushare.eks.plugins.module_utils._names import CONDITION, STARTUP_TAINT
 
 PUBLISHED = "AgentPublished"
+OURS = {"key": STARTUP_TAINT, "value": "true", "effect": "NoSchedule"}  # all that the fence allows
 
 
 @dataclass
@@ -94,7 +95,8 @@ def _decide(
 
 def _withdraw(node: Mapping[str, Any], resource: str) -> Decision:
     """Nothing may stand: the keys go. A 0 would make the kubelet reject pods that run."""
-    return decide(node, None, {"resource": resource, "state": "absent", "force": True})
+    policy = {"resource": resource, "state": "absent", "force": True, "keep_condition": True}
+    return decide(node, None, policy)
 
 
 def _condition(node: Mapping[str, Any], found: Plan, now: str) -> list[dict[str, Any]]:
@@ -129,7 +131,7 @@ def _untaint(node: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Take away the one taint that waited for us; the others' places in the list are tested."""
     taints = (node.get("spec") or {}).get("taints") or []
     for index, taint in enumerate(taints):
-        if taint.get("key") == STARTUP_TAINT:
+        if {key: taint.get(key) for key in OURS} == OURS:
             path = f"/spec/taints/{index}"
             return [
                 {"op": "test", "path": "/metadata/uid", "value": node["metadata"]["uid"]},

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
-from ansible_collections.gpushare.eks.plugins.module_utils._names import ANNOTATION
+from ansible_collections.gpushare.eks.plugins.module_utils._names import ANNOTATION, CONDITION
 
 MIB = 1048576
 # NVML's total may exceed EC2's size a little: L4 23034 by NVML, 22888 by EC2 (aws-cli issue 8970).
@@ -107,14 +107,15 @@ def decide(
     node: Kubernetes JSON. reading: the probe's JSON, an entry of gpu_capacity_info's `readings`, or
     None. policy: {"resource", "predicted_mib" | None, "headroom_mib", "multi_gpu": refuse | sum,
     "state": present | absent, "hardware_mib" | None (EC2's size of ONE GPU), "agent_alive",
-    "force"}.
+    "force", "keep_condition" (of an agent that writes its own)}.
     """
     before = None
     try:
         name, status = _node_parts(node)
         before = _current(status, "capacity", policy["resource"])
         if policy.get("state", "present") == "absent":
-            decision = _withdraw(node, status, policy["resource"], before)
+            keep_condition = bool(policy.get("keep_condition"))
+            decision = _withdraw(node, status, policy["resource"], before, keep_condition)
         else:
             decision = _publish(node, name, status, reading, policy, before)
         if decision.action == "patch" and policy.get("agent_alive") and not policy.get("force"):
@@ -151,7 +152,11 @@ def _floor_mib(size: Fraction | None) -> int | None:
 
 
 def _withdraw(
-    node: Mapping[str, Any], status: Mapping[str, Any], resource: str, before: Fraction | None
+    node: Mapping[str, Any],
+    status: Mapping[str, Any],
+    resource: str,
+    before: Fraction | None,
+    keep_condition: bool,
 ) -> Decision:
     key = escape_pointer(resource)
     patch = [
@@ -161,6 +166,8 @@ def _withdraw(
     ]
     if ANNOTATION in (node["metadata"].get("annotations") or {}):
         patch.append({"op": "remove", "path": _annotation_path()})
+    if not keep_condition:
+        patch += _without_condition(status)
     if not patch:
         return Decision("none", "nothing is published", before_mib=None, after_mib=None)
     return Decision(
@@ -170,6 +177,18 @@ def _withdraw(
         after_mib=None,
         patch=[_fence(node), *patch],
     )
+
+
+def _without_condition(status: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Without an agent nobody would keep our condition true."""
+    for index, one in enumerate(status.get("conditions") or []):
+        if one.get("type") == CONDITION:
+            path = f"/status/conditions/{index}"
+            return [
+                {"op": "test", "path": f"{path}/type", "value": CONDITION},
+                {"op": "remove", "path": path},
+            ]
+    return []
 
 
 def _annotation_path() -> str:

@@ -79,7 +79,8 @@ class Wanted:
         status = node.get("status") or {}
         places = [status.get("capacity"), status.get("allocatable")]
         annotations = node["metadata"].get("annotations") or {}
-        return ANNOTATION in annotations or any(self.resource in (p or {}) for p in places)
+        told = any(one.get("type") == CONDITION for one in status.get("conditions") or [])
+        return told or ANNOTATION in annotations or any(self.resource in (p or {}) for p in places)
 
     def _shares(self, node: Mapping[str, Any]) -> bool:
         return _policy.pool_of(node) in self.pools["pools"]
@@ -192,7 +193,7 @@ def diff(node: Mapping[str, Any], decision: Decision) -> dict[str, Any]:
             place = [*path, key] if key is not None else path
             old: Any = node
             for part in place:
-                old = (old or {}).get(part)
+                old = old[int(part)] if isinstance(old, list) else (old or {}).get(part)
             holder = ".".join(place[:-1])
             if old is not None:
                 before.setdefault(holder, {})[place[-1]] = old

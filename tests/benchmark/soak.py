@@ -63,6 +63,7 @@ class Trouble:
     wanted_mib: int | None
     limit_s: float
     until: float = 0.0
+    healed: float = float("inf")
     lived_s: float | None = None
 
 
@@ -126,7 +127,7 @@ class Soak:
     def heal(self, now: float, everything: bool = False) -> None:
         for one in self.troubles:
             if one.until and (everything or now > one.until):
-                one.until = 0.0
+                one.until, one.healed = 0.0, now
                 if one.instance_id in {instance_of(s) for s in self.watch.now.values()}:
                     door("nodes", {"instance_id": one.instance_id, "nvml": None, "figures": None})
                 self.usable[one.instance_id].append((time.time(), USABLE_MIB))
@@ -199,6 +200,8 @@ class Soak:
         for one in self.troubles:
             if not one.kind.startswith(("lie", "GPU")):
                 continue
+            if one.healed - one.at < one.limit_s:
+                continue  # the end of the run healed it before anybody had to see it
             one.lived_s = lived(one, [seen for seen in states[one.name] if seen.at >= one.at])
             end = one.at + (one.lived_s or 0.0)
             near = any(kill - 1 < end and one.at < kill + 20 for kill in self.api_killed)

@@ -163,7 +163,7 @@ def test_a_node_replaced_under_its_name_gets_no_number_of_the_old_one(agent, ser
     assert server.node_now == young
 
 
-@pytest.mark.parametrize(("code", "least"), [(403, 30), (401, 30), (500, 1), (429, 1)])
+@pytest.mark.parametrize(("code", "least"), [(403, 1), (401, 1), (500, 1), (429, 1)])
 def test_a_refusal_is_told_and_tried_again_later(server, code, least):
     said = []
     agent = _agent.Agent("n", server, policy=lambda: POLICY, boot_id=BOOT, log=said.append)
@@ -174,6 +174,22 @@ def test_a_refusal_is_told_and_tried_again_later(server, code, least):
     assert any(f"answers {code}" in text for text in said)
     work(agent)
     assert server.node_now["status"]["allocatable"][RESOURCE] == "14848Mi"
+
+
+def test_refusals_are_tried_again_soon_and_then_seldom(agent, server):
+    # An API server that just started refuses everybody until it has read RBAC.
+    agent.saw_node(copy.deepcopy(server.node_now))
+    agent.saw_reading(reading(gpu()))
+    server.faults += [403] * 6
+    waits = [agent.step() for _dummy in range(6)]
+    assert waits == sorted(waits)
+    assert sum(waits[:3]) < 10
+    assert waits[-1] == _agent.REFUSED_S
+    work(agent)
+    server.node_now["status"]["allocatable"][RESOURCE] = "1"
+    server.faults.append(403)
+    agent.saw_node({**copy.deepcopy(server.node_now)})
+    assert agent.step() == waits[0]
 
 
 def test_no_answer_is_tried_again(agent, server):

@@ -118,6 +118,14 @@ def test_a_new_node_gets_its_number_in_one_patch_and_then_loses_the_startup_tain
     assert seen["metadata"]["annotations"].keys() == {"other", ANNOTATION}
 
 
+def test_a_startup_taint_of_somebody_else_stays():
+    foreign = node()
+    foreign["spec"]["taints"][1]["value"] = "other"
+    seen, found, _writes = settle(foreign, reading(gpu()))
+    assert found.ready
+    assert len(seen["spec"]["taints"]) == 2
+
+
 def test_the_taint_stays_until_the_number_stands():
     found = _agent_plan.plan(node(), reading(gpu()), POLICY, BOOT, NOW)
     touched = {one["path"].split("/")[1] for one in found.status}

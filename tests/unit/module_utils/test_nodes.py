@@ -139,9 +139,12 @@ class Api:
             *parents, last = [k.replace("~1", "/").replace("~0", "~") for k in keys]
             holder = after
             for key in parents:
-                holder = holder[key]
+                holder = holder[int(key)] if isinstance(holder, list) else holder[key]
+            last = int(last) if isinstance(holder, list) else last
             if operation["op"] == "test":
-                if holder.get(last) != operation["value"]:
+                if (holder[last] if isinstance(holder, list) else holder.get(last)) != operation[
+                    "value"
+                ]:
                     return 422, {"message": "the test failed"}
             elif operation["op"] == "add":
                 holder[last] = operation["value"]

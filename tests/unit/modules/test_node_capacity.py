@@ -278,6 +278,10 @@ def test_a_shrink_below_the_requests_is_published_and_told(api, run):
 def test_absent_takes_the_resource_and_the_annotation_away(api, run):
     server = api([in_pool(0), in_pool(1, "exclusive"), node(2)])
     run(server, readings=[row(0)], pools=POOLS)
+    server.nodes["node-0"]["status"]["conditions"] = [
+        {"type": "Ready", "status": "True"},
+        {"type": "GPUMemoryPublished", "status": "True", "reason": "AgentPublished"},
+    ]
     checked = run(server, state="absent", check=True)
     assert actions(checked) == {"node-0": "patch"}
     assert stands(server) == "14848Mi"
@@ -287,6 +291,7 @@ def test_absent_takes_the_resource_and_the_annotation_away(api, run):
     left = server.nodes["node-0"]
     assert RESOURCE not in json.dumps(left)
     assert left["metadata"]["annotations"] == {"kept": "yes"}
+    assert [one["type"] for one in left["status"]["conditions"]] == ["Ready"]
     again = run(server, state="absent")
     assert again["changed"] is False
     assert again["nodes"] == []
