@@ -85,15 +85,15 @@ class Agent:
             try:
                 for node in self._api.follow(self.name):
                     self.saw_node(node)
-                    pause = FIRST_PAUSE_S
             except Lost as lost:
                 self.counts["watch_lost"] += 1
                 if pause == FIRST_PAUSE_S:
                     self._log(f"the watch broke, trying again: {lost}")
-            if self._clock() - began < LONGEST_PAUSE_S:
-                with self._wake:
-                    self._wake.wait_for(lambda: self._stopping, pause * random.uniform(0.5, 1.0))
-                pause = min(pause * 2, LONGEST_PAUSE_S / 2)
+            if self._clock() - began > LONGEST_PAUSE_S:
+                pause = FIRST_PAUSE_S  # it worked: what comes next is a new trouble
+            with self._wake:
+                self._wake.wait_for(lambda: self._stopping, pause * random.uniform(0.5, 1.0))
+            pause = min(pause * 2, LONGEST_PAUSE_S / 2)
 
     def stop(self) -> None:
         with self._wake:

@@ -242,6 +242,25 @@ def test_the_loop_wakes_for_news_and_ends_when_told(agent, server):
         assert not one.is_alive()
 
 
+def test_a_watch_that_keeps_breaking_is_tried_ever_more_seldom(agent, server, monkeypatch):
+    tries = []
+
+    def follow(name):
+        tries.append(time.monotonic())
+        yield copy.deepcopy(server.node_now)
+        raise Lost("broken")
+
+    monkeypatch.setattr(_agent.random, "uniform", lambda low, high: high)
+    monkeypatch.setattr(server, "follow", follow)
+    thread = threading.Thread(target=agent.watch, daemon=True)
+    thread.start()
+    time.sleep(1.6)
+    agent.stop()
+    thread.join(5)
+    assert len(tries) == 4  # at 0, 0.2, 0.6 and 1.4 s
+    assert agent.counts["watch_lost"] == 4
+
+
 def test_metrics_are_prometheus_text(agent, server):
     agent.saw_node(copy.deepcopy(server.node_now))
     agent.saw_reading(reading(gpu()))
