@@ -214,9 +214,13 @@ class Cluster:
 
     def node(self, name: str) -> dict[str, Any] | None:
         """One Node, or None."""
+        return self.read(f"/api/v1/nodes/{quote(name)}")
+
+    def read(self, path: str) -> dict[str, Any] | None:
+        """One object, or None."""
         self._count("get")
         try:
-            return self.request("GET", f"/api/v1/nodes/{quote(name)}")
+            return self.request("GET", path)
         except ApiError as error:
             if error.status == 404:
                 return None

@@ -22,7 +22,8 @@ description:
     is ready), the module only audits it, unless O(force=true). What differs there is given 10
     seconds, because the agent mends it within two.
   - It needs C(eks:DescribeCluster) and, in Kubernetes, C(nodes) list and get, C(nodes/status)
-    patch, and C(pods) list (used only when a number shrinks, or where an agent keeps nodes).
+    patch, C(pods) list (used only when a number shrinks, or where an agent keeps nodes), and with
+    O(policy_config_map) C(configmaps) get and patch.
 author:
   - gpushare.eks contributors (@gpushare)
 options:
@@ -64,6 +65,24 @@ options:
         description: What becomes of a node with several GPUs.
         type: str
         choices: [refuse, sum]
+  policy_config_map:
+    description:
+      - The ConfigMap from which the agents of the cluster have their policy. Where it exists it is
+        brought to this content before the nodes are judged, so that module and agents decide alike.
+    type: dict
+    suboptions:
+      namespace:
+        description: Its namespace.
+        type: str
+        required: true
+      name:
+        description: Its name.
+        type: str
+        required: true
+      data:
+        description: All its keys, each a text.
+        type: dict
+        required: true
   state:
     description:
       - V(present) publishes; V(absent) takes the resource and the annotation off all nodes (or
@@ -188,7 +207,12 @@ from typing import Any
 
 from ansible_collections.amazon.aws.plugins.module_utils.modules import AnsibleAWSModule
 
-from ansible_collections.gpushare.eks.plugins.module_utils import _nodes, _policy, _publish
+from ansible_collections.gpushare.eks.plugins.module_utils import (
+    _nodes,
+    _policy,
+    _policy_map,
+    _publish,
+)
 from ansible_collections.gpushare.eks.plugins.module_utils._errors import PartialFailure, run
 
 AGENT_GRACE_S = 10.0  # a live agent needs 2 s, after a restart of the API server up to 10 s
@@ -215,6 +239,9 @@ def publish(module: Any) -> dict[str, Any]:
     cluster = _nodes.connect(
         module.client("eks"), module.client("sts"), name, module.region, timeout=timeout
     )
+    shared, policy_diff = module.params["policy_config_map"], None
+    if shared:
+        policy_diff = _policy_map.keep(cluster, shared, check_mode=module.check_mode)
     listed = cluster.nodes()
     chosen = {node["metadata"]["name"]: node for node in listed if plan.selects(node)}
     if any(_publish.claimed_by_agent(node) for node in chosen.values()):
@@ -223,8 +250,7 @@ def publish(module: Any) -> dict[str, Any]:
     _let_agents_work(cluster, plan, chosen, decisions)
     patches = {key: one for key, one in decisions.items() if one.action == "patch"}
     writes = {} if module.check_mode else cluster.write_all(patches, plan.decide)
-    rows = []
-    diffs = []
+    rows, diffs = [], [policy_diff] if policy_diff else []
     for key, decision in decisions.items():
         write = writes.get(key) or _nodes.Write(decision.action, decision.reason, decision)
         made = write.decision or decision
@@ -316,11 +342,14 @@ def _told(row: dict[str, Any]) -> str:
 def main() -> None:
     policy = {"headroom_mib": {"type": "int"}, "multi_gpu": {"type": "str"}}
     policy["multi_gpu"]["choices"] = ["refuse", "sum"]
+    text = {"type": "str", "required": True}
+    config_map = {"namespace": text, "name": text, "data": {"type": "dict", "required": True}}
     spec = {
         "cluster_name": {"type": "str", "required": True},
         "resource": {"type": "str", "default": "gpushare.eks/gpu-memory"},
         "readings": {"type": "list", "elements": "dict", "default": []},
         "pools": {"type": "list", "elements": "dict"},
+        "policy_config_map": {"type": "dict", "options": config_map},
         "nodes": {"type": "list", "elements": "str"},
         "policy": {"type": "dict", "default": {}, "options": policy},
         "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},

@@ -337,6 +337,37 @@ def test_without_an_agents_condition_no_pods_are_listed(api, run):
     assert server.seen[("GET", "pods")] == 0
 
 
+SHARED = {"namespace": "gpushare-system", "name": "gpushare-policy"}
+
+
+def test_the_agents_policy_is_kept_before_the_nodes_are_judged(api, run):
+    server, patched = api([in_pool(0)]), []
+    plain, there = server.answer, {"data": {"policy.json": "old", "hardware.gone": "1Mi"}}
+
+    def answer(method, path, body, headers):
+        if not path.endswith("/namespaces/gpushare-system/configmaps/gpushare-policy"):
+            return plain(method, path, body, headers)
+        if method == "PATCH":
+            patched.append((body, headers["Content-Type"]))
+            there["data"] = {k: v for k, v in {**there["data"], **body["data"]}.items() if v}
+        return (200, there) if there else (404, {"message": "not found"})
+
+    server.answer = answer
+    wanted = {**SHARED, "data": {"policy.json": "new"}}
+    checked = run(server, readings=[row(0)], pools=POOLS, policy_config_map=wanted, check=True)
+    assert patched == []
+    assert checked["diff"][0]["before"]["data"]["policy.json"] == "old"
+    result = run(server, readings=[row(0)], pools=POOLS, policy_config_map=wanted)
+    assert result["diff"] == checked["diff"]
+    body = {"data": {"policy.json": "new", "hardware.gone": None}}
+    assert patched == [(body, "application/merge-patch+json")]
+    again = run(server, readings=[row(0)], pools=POOLS, policy_config_map=wanted)
+    assert again["changed"] is False
+    there.clear()
+    none = run(server, readings=[row(0)], pools=POOLS, policy_config_map=wanted)
+    assert none["changed"] is False
+
+
 def test_the_cas_stays_in_memory():
     # A self-signed certificate is CA enough for the context; nothing is written to a file.
     pem = (Path(__file__).parent / "ca.pem").read_bytes()
