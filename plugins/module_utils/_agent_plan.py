@@ -13,13 +13,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ansible_collections.gpushare.eks.plugins.module_utils import _policy
-from ansible_collections.gpushare.eks.plugins.module_utils._capacity import (
-    Decision,
-    Refusal,
-    decide,
-    parse_quantity,
-)
+from ansible_collections.gpushare.eks.plugins.module_utils._capacity import Decision, decide
 from ansible_collections.gpushare.eks.plugins.module_utils._names import CONDITION, STARTUP_TAINT
+from ansible_collections.gpushare.eks.plugins.module_utils._quantity import parse_quantity
+from ansible_collections.gpushare.eks.plugins.module_utils._refusals import Refusal
 
 PUBLISHED = "AgentPublished"
 OURS = {"key": STARTUP_TAINT, "value": "true", "effect": "NoSchedule"}  # all that the fence allows

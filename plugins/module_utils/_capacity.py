@@ -10,69 +10,21 @@ compared as exact numbers of bytes, because the API server re-emits 15360Mi as 1
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
 from ansible_collections.gpushare.eks.plugins.module_utils._names import ANNOTATION, CONDITION
+from ansible_collections.gpushare.eks.plugins.module_utils._quantity import (
+    MIB,
+    escape_pointer,
+    parse_quantity,
+)
+from ansible_collections.gpushare.eks.plugins.module_utils._refusals import Refusal
 
-MIB = 1048576
 # NVML's total may exceed EC2's size a little: L4 23034 by NVML, 22888 by EC2 (aws-cli issue 8970).
 TOTAL_TOLERANCE = Fraction(102, 100)
-REMEDIES = {
-    "NO_READING": "read the node again with gpu_capacity_info; see its outcome for the cause",
-    "PROBE_ERROR": "repair the NVIDIA driver on the node, or replace the node",
-    "SCHEMA": "publish the probe's SSM document of this version of the collection again",
-    "IDENTITY": "read the node again: the reading is of another instance or node",
-    "NO_GPU": "check that the instance type has a GPU and that the driver sees it",
-    "GPU_ERROR": "replace the node: its driver reports a GPU that cannot be used",
-    "MIG": "switch MIG off on the node, or take it out of the shared pool",
-    "MULTI_GPU": "use types with one GPU, or say multi_gpu: sum and accept wrong placements",
-    "IMPLAUSIBLE": "distrust the node: what it claims is not possible for its instance type",
-    "BELOW_PREDICTED": "set the pool's usable_mib to what NVML shows less a reserve, run site.yml",
-    "NOTHING_LEFT": "lower headroom_mib: a node never publishes 0",
-    "POOL": "label the node with a pool that publishes, or leave it out of `nodes`",
-    "TYPE": "give the pool this type, or replace the node by one of the pool's types",
-    "AGENT": "leave the node to the agent, or say force: true",
-    "NODE": "give the node as Kubernetes JSON with metadata.uid and status",
-}
-_DECIMAL = {"": 0, "n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
-_BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
-_SUFFIXES = {
-    **{suffix: Fraction(10) ** power for suffix, power in _DECIMAL.items()},
-    **{suffix: Fraction(2) ** power for suffix, power in _BINARY.items()},
-}
-# Exponents stay small: a hostile 1e999999999 must not fill the memory.
-_QUANTITY = re.compile(
-    r"([+-]?)(\d{1,40}(?:\.\d{0,40})?|\.\d{1,40})(?:[eE]([+-]?\d{1,2})|([A-Za-z]{1,2}))?\Z",
-    re.ASCII,
-)
-
-
-def parse_quantity(text: Any) -> Fraction:
-    """A Kubernetes quantity as an exact number. Raises ValueError when it is none."""
-    if isinstance(text, int) and not isinstance(text, bool):
-        return Fraction(text)
-    match = _QUANTITY.match(text) if isinstance(text, str) else None
-    if match is None or (match.group(4) or "") not in _SUFFIXES:
-        raise ValueError(f"{text!r} is not a Kubernetes quantity")
-    sign, digits, exponent, suffix = match.groups()
-    number = Fraction(digits.rstrip(".")) * _SUFFIXES[suffix or ""]
-    if exponent:
-        number *= Fraction(10) ** int(exponent)
-    return -number if sign == "-" else number
-
-
-def to_mib(text: Any) -> int | None:
-    """Whole MiB (rounded down) of a quantity; None for None."""
-    return None if text is None else int(parse_quantity(text) // MIB)
-
-
-def escape_pointer(key: str) -> str:
-    """A key as a part of a JSON pointer (RFC 6901)."""
-    return key.replace("~", "~0").replace("/", "~1")
 
 
 @dataclass
@@ -89,14 +41,6 @@ class Decision:
     patch: list[dict[str, Any]] = field(default_factory=list)
     problems: list[dict[str, str]] = field(default_factory=list)
     surplus_mib: int | None = None
-
-
-class Refusal(Exception):
-    """Nothing may be published for this node; the codes are the keys of REMEDIES."""
-
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(message)
-        self.problem = {"code": code, "message": message, "remedy": REMEDIES[code]}
 
 
 def decide(
@@ -285,10 +229,6 @@ def _gpus(
     gpus = probe.get("gpus")
     if not isinstance(gpus, list) or not gpus:
         raise Refusal("NO_GPU", f"{name}: NVML shows no GPU")
-    common = probe.get("common")
-    common = common if isinstance(common, Mapping) else {}
-    # Several GPUs come compact: what they have in common stands once.
-    gpus = [{**common, **gpu} if isinstance(gpu, Mapping) else gpu for gpu in gpus]
     for gpu in gpus:
         if not isinstance(gpu, Mapping):
             raise Refusal("IMPLAUSIBLE", f"{name}: the reading of a GPU is no object")

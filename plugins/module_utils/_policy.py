@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ansible_collections.gpushare.eks.plugins.module_utils._capacity import Refusal
 from ansible_collections.gpushare.eks.plugins.module_utils._names import POOL_LABEL, TYPE_LABEL
+from ansible_collections.gpushare.eks.plugins.module_utils._refusals import Refusal
 
 SCHEMA = 1
 

@@ -9,14 +9,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from ansible_collections.gpushare.eks.plugins.module_utils import _policy
-from ansible_collections.gpushare.eks.plugins.module_utils._capacity import (
-    Decision,
-    Refusal,
-    decide,
-    parse_quantity,
-)
+from ansible_collections.gpushare.eks.plugins.module_utils._capacity import Decision, decide
 from ansible_collections.gpushare.eks.plugins.module_utils._errors import GpushareError
 from ansible_collections.gpushare.eks.plugins.module_utils._names import ANNOTATION, CONDITION
+from ansible_collections.gpushare.eks.plugins.module_utils._quantity import parse_quantity
+from ansible_collections.gpushare.eks.plugins.module_utils._refusals import Refusal
 
 MIB = 1024 * 1024
 

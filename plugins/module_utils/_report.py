@@ -12,12 +12,12 @@ from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from typing import Any
 
-from ansible_collections.gpushare.eks.plugins.module_utils._capacity import MIB, parse_quantity
 from ansible_collections.gpushare.eks.plugins.module_utils._pool_names import (
     POOL_LABEL,
     SHARED_GPU,
     WHOLE_GPU,
 )
+from ansible_collections.gpushare.eks.plugins.module_utils._quantity import MIB, parse_quantity
 
 Pod = Mapping[str, Any]
 

@@ -12,11 +12,11 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
-from ansible_collections.gpushare.eks.plugins.module_utils._capacity import MIB, parse_quantity
 from ansible_collections.gpushare.eks.plugins.module_utils._pool_names import (
     POOL_LABEL,
     SHARED_TAINT,
 )
+from ansible_collections.gpushare.eks.plugins.module_utils._quantity import MIB, parse_quantity
 
 FRAMEWORKS = ("tensorflow", "pytorch", "vllm")
 _PERCENT = re.compile(r"(\d{1,3}(?:\.\d{1,4})?)\s*%\Z", re.ASCII)

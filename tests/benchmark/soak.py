@@ -29,8 +29,8 @@ import boto3
 from _agents import NAMESPACE, Admin, Seen, Watch, cluster, door, install, policy
 from _cluster import TYPE, guard, wait
 
-from ansible_collections.gpushare.eks.plugins.module_utils._capacity import to_mib
 from ansible_collections.gpushare.eks.plugins.module_utils._names import AGENT_NAME, RESOURCE
+from ansible_collections.gpushare.eks.plugins.module_utils._quantity import to_mib
 
 NAME, CIDR, NODES = "soak", "10.79.0.0/16", 20
 MINUTES = float(os.environ.get("GPUSHARE_SOAK_MINUTES", "10"))

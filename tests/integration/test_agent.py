@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 import boto3
 import pytest
 
-from ansible_collections.gpushare.eks.plugins.module_utils._capacity import to_mib
+from ansible_collections.gpushare.eks.plugins.module_utils._quantity import to_mib
 
 from .conftest import VARS, Built
 from .support import cluster, doors, playbook

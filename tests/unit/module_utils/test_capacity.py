@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import copy
 import json
+import re
 import sys
 from fractions import Fraction
 from pathlib import Path
@@ -13,16 +14,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ansible_collections.gpushare.eks.plugins.module_utils import _capacity, _policy
-from ansible_collections.gpushare.eks.plugins.module_utils._capacity import (
-    ANNOTATION,
-    REMEDIES,
-    decide,
+from ansible_collections.gpushare.eks.plugins.module_utils import _capacity
+from ansible_collections.gpushare.eks.plugins.module_utils._capacity import decide
+from ansible_collections.gpushare.eks.plugins.module_utils._names import ANNOTATION
+from ansible_collections.gpushare.eks.plugins.module_utils._quantity import (
     escape_pointer,
     parse_quantity,
     to_mib,
 )
+from ansible_collections.gpushare.eks.plugins.module_utils._refusals import REMEDIES
 
+ROOT = Path(__file__).resolve().parents[3]
 RESOURCE = "gpushare.eks/gpu-memory"
 MIB = 1048576
 
@@ -238,12 +240,6 @@ def test_other_annotations_and_resources_stay():
 def test_an_entry_of_gpu_capacity_info_does_as_well():
     entry = {"instance_id": "i-0123", "outcome": "Success", "error": None, "reading": reading()}
     assert decide(node(), entry, policy()).after_mib == 14848
-
-
-def test_a_compact_reading_of_several_gpus():
-    several = reading(gpu(uuid="a"), {"index": 1, "uuid": "b"}, common=gpu(), predicted=None)
-    decision = decide(node(), several, policy(multi_gpu="sum", predicted_mib=None))
-    assert decision.after_mib == 2 * 14910
 
 
 def test_sum_counts_headroom_for_each_gpu():
@@ -465,7 +461,6 @@ HOSTILE = st.recursive(
                     "error",
                     "instance_id",
                     "total_mib",
-                    "common",
                     "outcome",
                     "reading",
                 ]
@@ -499,17 +494,26 @@ def imports(path):
     return names
 
 
-def test_it_runs_in_the_agent_as_it_is():
-    """Standard library only, and files of ours of which the same is true."""
-    todo, seen = [Path(_capacity.__file__), Path(_policy.__file__)], set()
+def needs(*modules):
+    """The files of ours that these import, themselves included; all else is standard library."""
+    folder = Path(_capacity.__file__).parent
+    todo, seen = list(modules), set()
     while todo:
-        path = todo.pop()
-        seen.add(path.stem)
-        for name in imports(path):
-            if not name.startswith("ansible_collections."):
-                assert name.partition(".")[0] in sys.stdlib_module_names
+        name = todo.pop()
+        seen.add(name)
+        for imported in imports(folder / f"{name}.py"):
+            if not imported.startswith("ansible_collections."):
+                assert imported.partition(".")[0] in sys.stdlib_module_names
                 continue
-            found = path.with_name(name.split(".")[5] + ".py") if name.count(".") > 4 else None
-            if found and found.exists() and found.stem not in seen:
+            parts = imported.split(".")
+            found = parts[5] if len(parts) > 5 else None
+            if found and (folder / f"{found}.py").exists() and found not in seen:
                 todo.append(found)
-    assert seen == {"_capacity", "_policy", "_names"}
+    return seen
+
+
+def test_the_agent_gets_every_file_that_it_imports_and_no_other():
+    text = (ROOT / "roles/device_plugin/vars/main/agent.yml").read_text(encoding="utf-8")
+    shipped = set(re.findall(r"'(\w+)\.py'", text))
+    shipped |= {path.stem for path in Path(_capacity.__file__).parent.glob("_agent*.py")}
+    assert shipped == needs("_agent_main", "_nvml_watch")

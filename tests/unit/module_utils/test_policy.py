@@ -7,9 +7,9 @@ import json
 import pytest
 
 from ansible_collections.gpushare.eks.plugins.module_utils import _policy
-from ansible_collections.gpushare.eks.plugins.module_utils._capacity import Refusal
 from ansible_collections.gpushare.eks.plugins.module_utils._names import RESOURCE
 from ansible_collections.gpushare.eks.plugins.module_utils._pools import derive
+from ansible_collections.gpushare.eks.plugins.module_utils._refusals import Refusal
 
 POOLS = [
     {"name": "system", "instance_types": ["m6i.large"], "max_size": 3},

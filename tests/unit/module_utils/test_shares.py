@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ansible_collections.gpushare.eks.plugins.module_utils._capacity import parse_quantity
 from ansible_collections.gpushare.eks.plugins.module_utils._pools import derive
+from ansible_collections.gpushare.eks.plugins.module_utils._quantity import parse_quantity
 from ansible_collections.gpushare.eks.plugins.module_utils._shares import (
     ShareError,
     format_mib,
