@@ -37,6 +37,7 @@ MINUTES = float(os.environ.get("GPUSHARE_SOAK_MINUTES", "10"))
 SEED = int(os.environ.get("GPUSHARE_SEED", "7"))
 KILL_EVERY_S = 180.0
 CHURN_EVERY_S = 60.0 / (NODES * 0.02)  # 2 % of the nodes a minute
+IDLE_S = 20.0
 QUIET_S = 10.0  # converged within this after the last trouble
 UP_S, RESTART_S = 2.0, 10.0  # how long a lie may live: agent up; after a restart of the API server
 KEY = RESOURCE.replace("/", "~1")
@@ -237,6 +238,17 @@ class Soak:
                 wrong.append(f"{event['requestReceivedTimestamp']} {uid}: {most} of {allowed} MiB")
         return writes, wrong
 
+    def idle_requests(self, log: Path, since: float) -> int:
+        """Requests of agents that had nothing to do; the watch that each keeps open is none."""
+        user = f"system:serviceaccount:{NAMESPACE}:{AGENT_NAME}"
+        events = map(json.loads, log.read_text().splitlines())
+        return sum(
+            event["user"]["username"] == user
+            and event["verb"] != "watch"
+            and stamp(event["requestReceivedTimestamp"]) > since
+            for event in events
+        )
+
     def usable_at(self, instance: str, at: float) -> int:
         """The most that was usable within the UP_S before: an agent looks once a second."""
         current, found = USABLE_MIB, []
@@ -323,8 +335,12 @@ def main() -> int:
             quiet_s = soak.settle()
             if quiet_s > QUIET_S:
                 tell_late(soak)
-            time.sleep(1)
+            time.sleep(3)
+            idle_since = time.time()
+            time.sleep(IDLE_S)
             judge(soak, quiet_s, log)
+            idle = soak.idle_requests(log, idle_since)
+            _bench.record("soak_idle_requests", idle, "requests", at_most=0)
             watch.stop()
         finally:
             made.remove()
