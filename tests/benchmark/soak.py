@@ -9,7 +9,6 @@ Needs a lab that was started with GPUSHARE_LAB_AUDIT=1.
 
 from __future__ import annotations
 
-import calendar
 import json
 import os
 import random
@@ -26,11 +25,18 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "collections"))
 sys.path.insert(0, str(Path(__file__).parent))
 import _bench
 import boto3
-from _agents import NAMESPACE, Admin, Seen, Watch, cluster, door, install, policy
+from _agents import Admin, Seen, Watch, cluster, door, install, policy
 from _cluster import TYPE, guard, wait
-
-from ansible_collections.gpushare.eks.plugins.module_utils._names import AGENT_NAME, RESOURCE
-from ansible_collections.gpushare.eks.plugins.module_utils._quantity import to_mib
+from _judge import (
+    KEY,
+    RESTART_S,
+    UP_S,
+    USABLE_MIB,
+    Audit,
+    Trouble,
+    instance_of,
+    lifetimes,
+)
 
 NAME, CIDR, NODES = "soak", "10.79.0.0/16", 20
 MINUTES = float(os.environ.get("GPUSHARE_SOAK_MINUTES", "10"))
@@ -39,9 +45,6 @@ KILL_EVERY_S = 180.0
 CHURN_EVERY_S = 60.0 / (NODES * 0.02)  # 2 % of the nodes a minute
 IDLE_S = 20.0
 QUIET_S = 10.0  # converged within this after the last trouble
-UP_S, RESTART_S = 2.0, 10.0  # how long a lie may live: agent up; after a restart of the API server
-KEY = RESOURCE.replace("/", "~1")
-USABLE_MIB = 15360 - 450
 TRUTH_MIB = policy(NAME)["pools"]["shared"]["types"][TYPE]["predicted_mib"]
 GPU_FAULTS = {
     "GPU lost": {"nvml": {"function": "*", "device": 0, "code": 15}},
@@ -50,22 +53,6 @@ GPU_FAULTS = {
     "shrunk": {"figures": {"gpus": {"0": {"total_mib": 12000}}}},
 }
 LIES = {"typed in": "99Gi", "zeroed": "0", "removed": None}
-
-
-@dataclass
-class Trouble:
-    """One thing done to one node: when (monotonic and wall), and what must stand afterwards."""
-
-    kind: str
-    name: str
-    instance_id: str
-    at: float
-    wall: float
-    wanted_mib: int | None
-    limit_s: float
-    until: float = 0.0
-    healed: float = float("inf")
-    lived_s: float | None = None
 
 
 @dataclass
@@ -190,97 +177,6 @@ class Soak:
             time.sleep(0.1)
         return time.monotonic() - began
 
-    # -- what is judged -------------------------------------------------------------------------
-
-    def lifetimes(self) -> tuple[list[Trouble], list[Trouble]]:
-        """(troubles that lived in a calm world, troubles around a restart of the API server)."""
-        states = defaultdict(list)
-        for seen in self.watch.history:
-            states[seen.name].append(seen)
-        calm, restarted = [], []
-        for one in self.troubles:
-            if not one.kind.startswith(("lie", "GPU")):
-                continue
-            if one.healed - one.at < one.limit_s:
-                continue  # the end of the run healed it before anybody had to see it
-            one.lived_s = lived(one, [seen for seen in states[one.name] if seen.at >= one.at])
-            end = one.at + (one.lived_s or 0.0)
-            near = any(kill - 1 < end and one.at < kill + 20 for kill in self.api_killed)
-            (restarted if near else calm).append(one)
-        return calm, restarted
-
-    def audit(self, log: Path) -> tuple[int, list[str]]:
-        """(writes of the agents, those that exceeded what was usable within the 2 s before)."""
-        writes, wrong = 0, []
-        user = f"system:serviceaccount:{NAMESPACE}:{AGENT_NAME}"
-        for line in log.read_text().splitlines():
-            event = json.loads(line)
-            place = event.get("objectRef", {})
-            good = event.get("responseStatus", {}).get("code") == 200
-            if event["user"]["username"] != user or event["verb"] != "patch" or not good:
-                continue
-            if place.get("subresource") != "status":
-                continue
-            operations = event.get("requestObject") or []
-            values = [
-                o["value"] for o in operations if o["path"].endswith(f"/{KEY}") and "value" in o
-            ]
-            if not values:
-                continue
-            writes += 1
-            node = event["responseObject"]
-            at = stamp(event["requestReceivedTimestamp"])
-            instance = node["spec"]["providerID"].rpartition("/")[2]
-            allowed = self.usable_at(instance, at)
-            most = max(to_mib(value) for value in values)
-            if most > allowed or most <= 0:
-                uid = node["metadata"]["uid"]
-                wrong.append(f"{event['requestReceivedTimestamp']} {uid}: {most} of {allowed} MiB")
-        return writes, wrong
-
-    def idle_requests(self, log: Path, since: float) -> int:
-        """Requests of agents that had nothing to do; the watch that each keeps open is none."""
-        user = f"system:serviceaccount:{NAMESPACE}:{AGENT_NAME}"
-        events = map(json.loads, log.read_text().splitlines())
-        return sum(
-            event["user"]["username"] == user
-            and event["verb"] != "watch"
-            and stamp(event["requestReceivedTimestamp"]) > since
-            for event in events
-        )
-
-    def usable_at(self, instance: str, at: float) -> int:
-        """The most that was usable within the UP_S before: an agent looks once a second."""
-        current, found = USABLE_MIB, []
-        for since, size in self.usable[instance]:
-            if since > at:
-                break
-            if since > at - UP_S:
-                found.append(current)
-            current = size
-        return max([*found, current])
-
-
-def lived(one: Trouble, states: list[Seen]) -> float | None:
-    """Seconds from the trouble to the first state that is right again, of the states since then."""
-    right = [
-        seen.deleted or seen.capacity_mib == seen.allocatable_mib == one.wanted_mib
-        for seen in states
-    ]
-    # A lie is written after its moment was noted: the states before it still look right.
-    start = right.index(False) if one.kind.startswith("lie") and False in right else 0
-    ends = [seen.at for seen, good in zip(states[start:], right[start:], strict=True) if good]
-    return ends[0] - one.at if ends else None
-
-
-def instance_of(seen: Seen) -> str:
-    return seen.node["spec"]["providerID"].rpartition("/")[2]
-
-
-def stamp(text: str) -> float:
-    whole, _dot, part = text.rstrip("Z").partition(".")
-    return calendar.timegm(time.strptime(whole, "%Y-%m-%dT%H:%M:%S")) + float(f"0.{part or 0}")
-
 
 def tell_late(soak: Soak) -> None:
     """What the agents of the nodes say that did not converge."""
@@ -294,14 +190,15 @@ def tell_late(soak: Soak) -> None:
             print(*Path(row["log"]).read_text().splitlines()[-12:], sep="\n    ")
 
 
-def judge(soak: Soak, quiet_s: float, log: Path) -> None:
+def judge(soak: Soak, quiet_s: float, log: Path, idle_since: float) -> None:
     for kind, count in sorted(soak.counts.items()):
         print(f"  {count:>4} x {kind}")
-    calm, restarted = soak.lifetimes()
+    calm, restarted = lifetimes(soak.troubles, soak.watch.history, soak.api_killed)
     for one in [*calm, *restarted]:
         if one.lived_s is None or one.lived_s > one.limit_s:
             print(f"  long: {one.kind} on {one.name}: {one.lived_s}")
-    writes, wrong = soak.audit(log)
+    audit = Audit(log)
+    writes, wrong = audit.writes(soak.usable)
     print(*wrong, sep="\n")
     endless = [one for one in [*calm, *restarted] if one.lived_s is None]
     _bench.record("soak_agent_writes", writes, "patches", at_least=1)
@@ -313,6 +210,8 @@ def judge(soak: Soak, quiet_s: float, log: Path) -> None:
     found = [one.lived_s for one in restarted if one.lived_s is not None]
     _bench.record("soak_longest_lie_at_restart", max(found, default=0.0), "s", at_most=RESTART_S)
     _bench.record("soak_converged_after", quiet_s, "s", at_most=QUIET_S)
+    idle = audit.requests_since(idle_since)
+    _bench.record("soak_idle_requests", idle, "requests", at_most=0)
 
 
 def main() -> int:
@@ -338,9 +237,7 @@ def main() -> int:
             time.sleep(3)
             idle_since = time.time()
             time.sleep(IDLE_S)
-            judge(soak, quiet_s, log)
-            idle = soak.idle_requests(log, idle_since)
-            _bench.record("soak_idle_requests", idle, "requests", at_most=0)
+            judge(soak, quiet_s, log, idle_since)
             watch.stop()
         finally:
             made.remove()
