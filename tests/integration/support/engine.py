@@ -41,6 +41,7 @@ PUBLISH = {
     "policy": {},
     "state": "present",
     "max_failures": 0,
+    "policy_config_map": None,
     "force": False,
     "timeout": 20,
 }
