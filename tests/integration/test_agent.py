@@ -21,6 +21,7 @@ from .conftest import VARS, Built
 from .support import cluster, doors, playbook
 
 RESOURCE = "gpushare.eks/gpu-memory"
+SHARED = "gpushare.eks/pool=shared"
 PUBLISHED_MIB = 14848
 LIMIT_S = 15.0
 
@@ -46,7 +47,7 @@ class Gpu:
 
     def __init__(self, cluster_name: str) -> None:
         self.cluster = cluster_name
-        (node,) = cluster.nodes(cluster_name, "gpushare.eks/pool=shared")
+        (node,) = cluster.nodes(cluster_name, SHARED)
         self.name = node["metadata"]["name"]
         self.instance_id = node["spec"]["providerID"].rpartition("/")[2]
 
@@ -120,22 +121,24 @@ def test_a_node_that_joins_later_gets_its_number_with_no_playbook(built: Built) 
         and one["DesiredCapacity"] == 1
     ][:1]
     name = group["AutoScalingGroupName"]
+    here = {one["metadata"]["name"] for one in cluster.nodes(built.name, SHARED)}
     scaling.set_desired_capacity(AutoScalingGroupName=name, DesiredCapacity=2)
 
     def both() -> list[dict]:
-        nodes = cluster.nodes(built.name, "gpushare.eks/pool=shared")
+        nodes = cluster.nodes(built.name, SHARED)
         good = [n for n in nodes if RESOURCE in n["status"]["allocatable"]]
         free = [n for n in good if all("startup" not in t["key"] for t in n["spec"]["taints"])]
         return nodes if len(nodes) == len(free) == 2 else []
 
-    try:
-        nodes = until("the second node's number", both, 60)
-        assert [condition(node)["reason"] for node in nodes] == ["AgentPublished"] * 2
-    finally:
-        scaling.set_desired_capacity(AutoScalingGroupName=name, DesiredCapacity=1)
-        until(
-            "one node", lambda: len(cluster.nodes(built.name, "gpushare.eks/pool=shared")) == 1, 60
-        )
+    nodes = until("the second node's number", both, 60)
+    assert [condition(node)["reason"] for node in nodes] == ["AgentPublished"] * 2
+    # The newcomer goes, not the node that the other tests' report is about.
+    (new,) = [node for node in nodes if node["metadata"]["name"] not in here]
+    scaling.terminate_instance_in_auto_scaling_group(
+        InstanceId=new["spec"]["providerID"].rpartition("/")[2],
+        ShouldDecrementDesiredCapacity=True,
+    )
+    until("one node", lambda: len(cluster.nodes(built.name, SHARED)) == 1, 60)
 
 
 @pytest.mark.parametrize(
