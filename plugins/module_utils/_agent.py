@@ -44,7 +44,7 @@ class Agent:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.name, self._api, self._policy, self._boot_id = name, api, policy, boot_id
-        self._log = log or (lambda text: print(text, file=sys.stderr, flush=True))
+        self._log = log or say
         self._clock = clock
         self._wake, self._stopping = threading.Condition(), False
         self._node: dict[str, Any] | None = None
@@ -207,6 +207,12 @@ class Agent:
         names = ("patches", "conflicts", "refused", "held_back", "lost", "watch_lost")
         rows += [(f"gpushare_{name}_total", "counter", self.counts[name]) for name in names]
         return "".join(f"# TYPE {name} {kind}\n{name} {value}\n" for name, kind, value in rows)
+
+
+def say(text: str) -> None:
+    """A line of the pod's log."""
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()
 
 
 def event(node: dict[str, Any], found: Plan, name: str) -> dict[str, Any]:

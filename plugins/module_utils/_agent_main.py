@@ -11,13 +11,12 @@ from __future__ import annotations
 import json
 import os
 import signal
-import sys
 import threading
 import time
 from typing import Any
 
 from ansible_collections.gpushare.eks.plugins.module_utils import nvml_probe
-from ansible_collections.gpushare.eks.plugins.module_utils._agent import Agent
+from ansible_collections.gpushare.eks.plugins.module_utils._agent import Agent, say
 from ansible_collections.gpushare.eks.plugins.module_utils._agent_api import Api
 from ansible_collections.gpushare.eks.plugins.module_utils._agent_reader import Reader
 
@@ -47,7 +46,7 @@ class PolicyFile:
                 self._seen, self._policy = seen, policy
         except (OSError, ValueError, AttributeError) as error:
             if self._seen != str(error):
-                print(f"policy {self._path}: {error}", file=sys.stderr, flush=True)
+                say(f"policy {self._path}: {error}")
             self._seen = str(error)
         return self._policy
 
@@ -79,7 +78,7 @@ def watch_over(agent: Agent) -> None:
         time.sleep(LOOK_S)
         since = agent.error_since
         if since and since[0] == "UNKNOWN" and time.monotonic() - since[1] > CUT_OFF_S:
-            print("NVML answers UNKNOWN: a new container is needed", file=sys.stderr, flush=True)
+            say("NVML answers UNKNOWN: a new container is needed")
             os._exit(1)
 
 
@@ -92,7 +91,7 @@ def main() -> int:
         if not environment.get(key)
     ]
     if missing:
-        print(f"not set: {', '.join(missing)}; see the DaemonSet of gpushare.eks", file=sys.stderr)
+        say(f"not set: {', '.join(missing)}; see the DaemonSet of gpushare.eks")
         return 2
     api = Api(
         environment["KUBERNETES_SERVICE_HOST"],
@@ -125,4 +124,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())

@@ -73,15 +73,15 @@ class Reader(threading.Thread):
             env=environment,
             bufsize=0,
         )
-        assert child.stdout is not None
+        output = child.stdout.fileno()
         pending = b""
         try:
             while True:
-                ready, _dummy, _dummy = select.select([child.stdout], [], [], self._hang_s)
+                ready, _dummy, _dummy = select.select([output], [], [], self._hang_s)
                 if not ready:
                     message = f"NVML did not answer within {self._hang_s:g} s: the driver hangs"
                     return _failure("TIMEOUT", 10, message)
-                chunk = os.read(child.stdout.fileno(), 65536)
+                chunk = os.read(output, 65536)
                 if not chunk:
                     message = f"the process that reads NVML ended: {child.wait()}"
                     return _failure("PROBE_CRASHED", None, message)

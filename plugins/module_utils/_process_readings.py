@@ -50,7 +50,7 @@ def parse(output: str, *, instance_id: str, hardware: Mapping[str, int] | None) 
     whole = _readings.probe_error(raw.get("error"))
     if whole:
         return {**NOTHING, "error": _readings.error(whole["type"], whole["message"])}
-    if type(raw.get("truncated")) is not bool:
+    if not isinstance(raw.get("truncated"), bool):
         raise Refused("MALFORMED", "truncated is neither true nor false")
     rows = _rows(raw.get("processes"))
     entries = [_entry(row, hardware) for row in rows]

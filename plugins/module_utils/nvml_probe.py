@@ -286,7 +286,7 @@ def unpack(packed):
     """The inverse of pack(). Raises ValueError for what pack() did not make."""
     columns = dict(packed)
     count = columns.pop("count", None)
-    if type(count) is not int or not 0 < count <= MOST_ROWS:
+    if not isinstance(count, int) or isinstance(count, bool) or not 0 < count <= MOST_ROWS:
         raise ValueError(f"a count of {MOST_ROWS} at most is expected")
     rows = [{} for _row in range(count)]
     for key, column in columns.items():
