@@ -28,6 +28,9 @@ class Layout:
         return f"https://127.0.0.1:{self.ports['kube-apiserver']}"
 
 
+LEASE_S = 200
+
+
 def command_lines(layout: Layout) -> dict[str, list[str]]:
     """Program -> arguments, in the order in which they are started."""
     return {
@@ -103,6 +106,8 @@ def _controllers(layout: Layout) -> list[str]:
         f"--root-ca-file={pki / 'ca.crt'}",
         f"--service-account-private-key-file={pki / 'sa.key'}",
         "--use-service-account-credentials=true",
+        # Longer than a test holds the API server still; the joiner deletes the Nodes that end.
+        f"--node-monitor-grace-period={LEASE_S + 100}s",
     ]
 
 
@@ -130,7 +135,8 @@ def _kwok(layout: Layout) -> list[str]:
         f"--kubeconfig={layout.state_dir / 'kubeconfig'}",
         f"--config={layout.state_dir / 'stages.yaml'}",
         "--manage-all-nodes=true",
-        "--node-lease-duration-seconds=40",
+        # Renewed after a quarter of it: a thousand leases every ten seconds take half a core.
+        f"--node-lease-duration-seconds={LEASE_S}",
         f"--cidr={POD_CIDR}",
         f"--server-address=127.0.0.1:{layout.ports['kwok']}",
     ]
