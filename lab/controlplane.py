@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -64,12 +65,8 @@ class ControlPlane:
         allocatable_delay_ms: int = 500,
         audit: bool = False,
     ) -> None:
-        if version not in VERSIONS:
-            raise LabError(
-                f"cluster {name}: the lab has no Kubernetes {version}; it serves "
-                + ", ".join(VERSIONS)
-            )
         self.name = name
+        self._require(version)
         self.version = version
         self.state_dir = Path(state_dir)
         self.authn_url = authn_url
@@ -82,6 +79,14 @@ class ControlPlane:
         self.audit_log = self.state_dir / "audit.log" if audit else None
         self._client: KubeClient | None = None
         self._programs: Supervisor | None = None
+        self._layout: Layout | None = None
+
+    def _require(self, version: str) -> None:
+        if version not in VERSIONS:
+            raise LabError(
+                f"cluster {self.name}: the lab has no Kubernetes {version}; it serves "
+                + ", ".join(VERSIONS)
+            )
 
     # -- life ---------------------------------------------------------------------------------
 
@@ -98,6 +103,21 @@ class ControlPlane:
             raise
         self.programs.watch()
         log.info("cluster %s: ready after %.1f s", self.name, time.monotonic() - began)
+
+    def upgrade(self, version: str) -> None:
+        """Serve another version with the same data; ready when it returns, LabError if it fails.
+
+        The API server goes first: no controller may be newer than it.
+        """
+        self._require(version)
+        layout = replace(self._layout, version=version)
+        commands = command_lines(layout)
+        for name in ("kube-apiserver", "kube-controller-manager", "kube-scheduler"):
+            self.programs.replace(name, commands[name], _READY_TIMEOUT)
+            if name == "kube-apiserver":
+                self._wait_answer("/readyz", name, time.monotonic() + _READY_TIMEOUT)
+        self._layout, self.version = layout, version
+        log.info("cluster %s: serves Kubernetes %s", self.name, version)
 
     def stop(self) -> None:
         """End all programs and remove the state: a deleted cluster leaves nothing."""
@@ -162,6 +182,7 @@ class ControlPlane:
         names = ("etcd", "etcd-peer", *build.PROGRAMS.keys() - {"etcd"})
         ports = dict(zip(names, free_ports(len(names)), strict=True))
         layout = Layout(self.state_dir, self.version, self.service_cidr, self.audit_log, ports)
+        self._layout = layout
         self.endpoint = self.oidc_issuer = layout.endpoint
         authority = certs.Authority(f"{self.name} lab CA")
         self.ca_data = base64.b64encode(authority.pem.encode()).decode()

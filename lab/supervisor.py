@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from lab import LabError
 from lab.processes import check_running, start_bound, tail, wait_port
 
 # A program that dies again and again is beyond help; one that ran so long may begin anew.
@@ -141,6 +142,22 @@ class Supervisor:
         program = self._find(name)
         program.asked = True
         program.child.kill()
+
+    def replace(self, name: str, arguments: list[str], timeout: float) -> None:
+        """End one program and have the watcher start it with other arguments; ready at the end."""
+        program = self._find(name)
+        old = program.child
+        program.arguments, program.asked = list(arguments), True
+        old.kill()
+        deadline = time.monotonic() + timeout
+        while program.child is None or program.child is old:
+            if self.stopping or time.monotonic() > deadline:
+                raise LabError(
+                    f"cluster {self.owner}: {name} was not started again with its new arguments: "
+                    "its watcher has ended"
+                )
+            time.sleep(0.02)
+        self.wait(name, timeout)
 
     def pause(self, name: str, seconds: float) -> None:
         """Stop one program for so long, as a machine that hangs."""

@@ -45,9 +45,16 @@ _SCHEMA = {
 MARK = "eks.amazonaws.com/component"
 
 
+# kube-proxy has a series for each Kubernetes minor, and may be as far behind as a kubelet.
+_SERIES_BEHIND = 3
+
+
 def versions(name: str, minor: str) -> list[str]:
     """The add-on's versions for a Kubernetes minor, newest first; the first is the default."""
-    return [text.format(minor=minor) + "-eksbuild.1" for text in ADDONS[name]["versions"]]
+    major, number = map(int, minor.split("."))
+    series = [f"{major}.{number - back}" for back in range(_SERIES_BEHIND + 1)]
+    found = [text.format(minor=one) for one in series for text in ADDONS[name]["versions"]]
+    return [f"{version}-eksbuild.1" for version in dict.fromkeys(found)]
 
 
 def configuration(text: str | None) -> dict[str, Any]:

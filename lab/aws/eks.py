@@ -11,6 +11,7 @@ from lab.aws import Context, ServiceError
 from lab.aws.eks_access import AccessEntries
 from lab.aws.eks_addons import Addons
 from lab.aws.eks_clusters import Clusters
+from lab.aws.eks_insights import Insights
 from lab.aws.eks_nodegroups import Nodegroups
 from lab.aws.eks_rolling import Rolling
 from lab.aws.eks_state import Cluster, Factory, Registry, arn
@@ -167,7 +168,7 @@ class Eks:
     def _handlers(self) -> dict[str, Handler]:
         clusters, addons = Clusters(self.registry), Addons(self.registry)
         access, shared = AccessEntries(self.registry), Shared(self.registry)
-        changes = ClusterUpdates(self.registry, clusters)
+        changes, insights = ClusterUpdates(self.registry, clusters), Insights(self.registry)
         groups, rolling = self.nodegroups, Rolling(self.registry, self.nodegroups)
         return {
             "CreateCluster": clusters.create,
@@ -178,6 +179,8 @@ class Eks:
             "UpdateClusterVersion": changes.update_version,
             "AssociateEncryptionConfig": changes.associate_encryption,
             "DescribeClusterVersions": clusters.versions,
+            "ListInsights": insights.list,
+            "DescribeInsight": insights.describe,
             "CreateNodegroup": groups.create,
             "DescribeNodegroup": groups.describe,
             "ListNodegroups": groups.list,

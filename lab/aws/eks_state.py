@@ -45,6 +45,8 @@ class ControlPlane(Protocol):
 
     def stop(self) -> None: ...
 
+    def upgrade(self, version: str) -> None: ...
+
     def request(
         self,
         method: str,

@@ -6,6 +6,7 @@ from typing import Any
 
 from lab.aws import Context, ServiceError
 from lab.aws.eks_clusters import VERSIONS, Clusters, check_access, invalid, log_setup
+from lab.aws.eks_insights import insights, late_nodegroups
 from lab.aws.eks_state import Registry, require_free
 
 # Members of UpdateClusterConfig that are taken over as they are, and the kind of their update.
@@ -78,19 +79,28 @@ class ClusterUpdates:
         require_free(record, f"Cluster {cluster.name}")
         if wanted not in VERSIONS:
             raise invalid(f"unsupported Kubernetes version {wanted}", cluster.name)
-        step = VERSIONS.index(wanted) - VERSIONS.index(record["version"])
-        if step != 1:
+        old = record["version"]
+        if VERSIONS.index(wanted) - VERSIONS.index(old) != 1:
             raise invalid(
-                f"Kubernetes version {wanted} cannot follow {record['version']}: one minor version"
-                " at a time, and never back",
+                f"Unsupported Kubernetes minor version update from {old} to {wanted}", cluster.name
+            )
+        if late := late_nodegroups(cluster, wanted):
+            raise invalid(
+                f"Nodegroups {', '.join(late)} must be updated to match cluster version {old}"
+                " before updating cluster version",
                 cluster.name,
+            )
+        errors = [i["name"] for i in insights(cluster) if i["insightStatus"]["status"] == "ERROR"]
+        if errors and not params.get("force"):
+            raise ServiceError(
+                "InvalidStateException",
+                "The cluster has upgrade insights in ERROR status; resolve them or use force: "
+                + ", ".join(errors),
+                clusterName=cluster.name,
             )
 
         def work() -> None:
-            upgrade = getattr(cluster.control_plane, "upgrade", None)
-            if upgrade is None:
-                raise ServiceError("ServerException", "this control plane cannot be upgraded")
-            upgrade(wanted)
+            cluster.control_plane.upgrade(wanted)
             record["version"] = wanted
 
         return self.registry.start_update(

@@ -38,6 +38,11 @@ class FakePlane:
     def stop(self) -> None:
         self.running = False
 
+    def upgrade(self, version: str) -> None:
+        if self.fail:
+            raise RuntimeError("the API server did not come back")
+        self.version = version
+
     def nodes(self) -> list[dict[str, Any]]:
         return self.request("GET", "/api/v1/nodes")[1]["items"]
 
