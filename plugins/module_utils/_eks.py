@@ -213,12 +213,13 @@ class Engine(Waits):
             self._wait_gone(name)
             return None
         if state == "present" and not self.wait:
-            if not self._differs(name, self.resource.view(current), desired):
+            # Nothing is refused yet: what it is now is not what it will be.
+            if not self._changes(name, self.resource.view(current), desired):
                 return current
             self.warnings.append(f"{self.title(name)} was {phase}: waited for that, then changed")
         return self._wait_settled(name)
 
-    def _differs(self, name: str, before: View, wanted: View) -> View:
+    def _changes(self, name: str, before: View, wanted: View) -> View:
         resource, changes = self.resource, {}
         for key, value in wanted.items():
             if key in resource.adjust:
@@ -227,6 +228,10 @@ class Engine(Waits):
                 value = {**(before.get("tags") or {}), **value}
             if value != before.get(key):
                 changes[key] = value
+        return changes
+
+    def _differs(self, name: str, before: View, wanted: View) -> View:
+        resource, changes = self.resource, self._changes(name, before, wanted)
         for key in changes:
             if key in resource.immutable:
                 raise InvalidInput(

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-import re
+from dataclasses import replace
 from typing import Any
 
 from ansible_collections.gpushare.eks.plugins.module_utils._aws import own_tags
@@ -14,6 +14,7 @@ from ansible_collections.gpushare.eks.plugins.module_utils._eks_base import (
     View,
     issues,
 )
+from ansible_collections.gpushare.eks.plugins.module_utils._eks_upgrade import Upgrade, check_step
 from ansible_collections.gpushare.eks.plugins.module_utils._errors import Conflict, InvalidInput
 
 LOG_TYPES = ("api", "audit", "authenticator", "controllerManager", "scheduler")
@@ -34,6 +35,8 @@ def desired(params: dict[str, Any]) -> View:
             wanted[key] = sorted(set(wanted[key]))
     if "tags" in wanted:
         wanted["tags"] = own_tags(wanted["tags"])
+    if params.get("ignore_insights") and "version" in wanted:
+        wanted["ignore_insights"] = True
     return wanted
 
 
@@ -182,7 +185,7 @@ def request(full: View) -> dict[str, Any]:
     }
 
 
-def updates(before: View, changes: View, _desired: View) -> list[Call]:
+def updates(before: View, changes: View, desired: View) -> list[Call]:
     """One call per kind of change: EKS takes only one kind at a time. The version comes last."""
     after = {**before, **changes}
     calls = []
@@ -216,7 +219,9 @@ def updates(before: View, changes: View, _desired: View) -> list[Call]:
             )
         )
     if "version" in changes:
-        calls.append(Call("update_cluster_version", {"version": after["version"]}))
+        # Without force EKS looks at its insights itself, too.
+        force = {"force": True} if desired.get("ignore_insights") else {}
+        calls.append(Call("update_cluster_version", {"version": after["version"], **force}))
     return calls
 
 
@@ -249,7 +254,7 @@ def refuse(before: View, changes: View, wanted: View) -> None:
             # What EKS remembers of a closed endpoint is 0.0.0.0/0: opening it needs a new list.
             _check_open({**after, "public_access_cidrs": wanted.get("public_access_cidrs")})
     if "version" in changes:
-        _check_step(before["version"], changes["version"])
+        check_step(before["version"], changes["version"])
     if "encryption_key_arn" in changes and (
         before["encryption_key_arn"] or not changes["encryption_key_arn"]
     ):
@@ -269,28 +274,6 @@ def _frozen(field: str, before: View, changes: View, remedy: str) -> InvalidInpu
         field=field,
         before=before[field],
         wanted=changes[field],
-    )
-
-
-def _check_step(old: str, new: str) -> None:
-    """EKS upgrades one minor version at a time, and never back."""
-    numbers = [re.fullmatch(r"(\d+)\.(\d+)", text) for text in (old, new)]
-    if not all(numbers):
-        raise InvalidInput(
-            f"version {new!r} is no Kubernetes version", remedy="write it as 1.36", field="version"
-        )
-    (major, minor), wanted = (tuple(map(int, n.groups())) for n in numbers)
-    if wanted == (major, minor + 1):
-        return
-    skipped = wanted > (major, minor + 1)
-    raise InvalidInput(
-        f"version cannot go from {old} to {new}: "
-        + ("EKS upgrades one minor version at a time" if skipped else "EKS never goes back"),
-        remedy=f"set version to {major}.{minor + 1} first" if skipped else f"set version to {old}",
-        field="version",
-        before=old,
-        wanted=new,
-        allowed=[old, f"{major}.{minor + 1}"],
     )
 
 
@@ -332,9 +315,20 @@ RESOURCE = Resource(
     updates=updates,
     arn_member="arn",
     immutable={"role_arn": _REPLACE, "service_ipv4_cidr": _REPLACE},
-    unseen=frozenset({"bootstrap_cluster_creator_admin"}),
+    unseen=frozenset({"bootstrap_cluster_creator_admin", "ignore_insights"}),
     adjust={"public_access_cidrs": _adjust_cidrs},
     defaults=defaults,
     refuse=refuse,
     guard_delete=_guard_delete,
 )
+
+
+def resource(upgrade: Upgrade) -> Resource:
+    """The resource for one run: what stands against an upgrade is read only where one is wanted."""
+
+    def refuse_upgrade(before: View, changes: View, wanted: View) -> None:
+        refuse(before, changes, wanted)
+        if "version" in changes:
+            upgrade.check(changes["version"])
+
+    return replace(RESOURCE, refuse=refuse_upgrade)

@@ -17,6 +17,7 @@ from ansible_collections.gpushare.eks.plugins.module_utils._aws import client, o
 from ansible_collections.gpushare.eks.plugins.module_utils._eks import Engine
 from ansible_collections.gpushare.eks.plugins.module_utils._eks_asg import sync_tags
 from ansible_collections.gpushare.eks.plugins.module_utils._eks_base import Resource, View
+from ansible_collections.gpushare.eks.plugins.module_utils._eks_upgrade import Upgrade
 from ansible_collections.gpushare.eks.plugins.module_utils._errors import (
     GpushareError,
     InvalidInput,
@@ -31,6 +32,9 @@ def cluster(module: Any) -> dict[str, Any]:
     params = module.params
     name = params["name"]
     engine = _engine(module, _eks_cluster.RESOURCE, name)
+    ignore = params["ignore_insights"]
+    upgrade = Upgrade(engine.client, name, ignore_insights=ignore, warn=engine.warnings.append)
+    engine.resource = _eks_cluster.resource(upgrade)
     wanted = {name: _eks_cluster.desired(params)}
     if module.check_mode and not wanted[name] and params["state"] == "present":
         # By name alone, in check mode, it is a look: whatever is there is an answer, not a plan.

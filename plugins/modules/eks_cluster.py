@@ -26,7 +26,18 @@ options:
     description:
       - Kubernetes version, such as V(1.36). Without it a new cluster gets the default of AWS.
       - An existing cluster goes up one minor version at a time, and never back.
+      - Before an upgrade, also in check mode, the module reads the node groups' versions and EKS's
+        upgrade insights. Node groups that would be more than three minor versions behind are
+        refused, and so are insights in the state C(ERROR). What is neither that nor C(PASSING) is
+        a warning.
     type: str
+  ignore_insights:
+    description:
+      - Upgrade in spite of upgrade insights in the state C(ERROR), which then are warnings, and
+        have EKS override its own checks of them as well (C(force) of C(UpdateClusterVersion)).
+      - Counts only where O(version) is given and an upgrade is due.
+    type: bool
+    default: false
   role_arn:
     description: ARN of the IAM role of the control plane. Needed for a new cluster; cannot change.
     type: str
@@ -136,6 +147,12 @@ EXAMPLES = r"""
   gpushare.eks.eks_cluster:
     name: demo
 
+- name: Upgrade it by one minor version, with up to an hour for that
+  gpushare.eks.eks_cluster:
+    name: demo
+    version: "1.37"
+    wait_timeout: 3600
+
 - name: Delete it
   gpushare.eks.eks_cluster:
     name: demo
@@ -238,6 +255,7 @@ STRINGS = {"type": "list", "elements": "str"}
 SPEC = {
     "name": {"type": "str", "required": True},
     "version": {"type": "str"},
+    "ignore_insights": {"type": "bool", "default": False},
     "role_arn": {"type": "str"},
     "subnet_ids": STRINGS,
     "security_group_ids": STRINGS,

@@ -97,6 +97,7 @@ class FakeEks(FakeService):
         self.policies: dict[str, list[dict[str, Any]]] = {}
         self.states: dict[str, list[str]] = {}
         self.update_states: list[dict[str, Any]] = []
+        self.insights: list[dict[str, Any]] = []
         self.versions = {"coredns": ["v2", "v1"], "vpc-cni": ["v9"]}
         # What an object is given at creation: its states, unless the test named some before.
         self.new_states = ["CREATING", "ACTIVE"]
@@ -188,6 +189,34 @@ class FakeEks(FakeService):
         mine = self.policies[params["principalArn"]]
         mine[:] = [p for p in mine if p["policyArn"] != params["policyArn"]]
         return {}
+
+    def insight(self, name: str, status: str, version: str = "1.36", **more: Any) -> None:
+        """An upgrade insight of ListInsights; `more` is what only DescribeInsight tells."""
+        summary = {
+            "id": f"i-{len(self.insights)}",
+            "name": name,
+            "category": "UPGRADE_READINESS",
+            "kubernetesVersion": version,
+            "insightStatus": {"status": status, "reason": f"{name} says so"},
+        }
+        self.insights.append({**summary, **more})
+
+    def _list_insights(self, params: dict[str, Any]) -> Any:
+        wanted = params["filter"]["categories"]
+        hidden = ("recommendation",)
+        return {
+            "insights": [
+                {key: value for key, value in row.items() if key not in hidden}
+                for row in self.insights
+                if row["category"] in wanted
+            ]
+        }
+
+    def _describe_insight(self, params: dict[str, Any]) -> Any:
+        for row in self.insights:
+            if row["id"] == params["id"]:
+                return {"insight": row}
+        raise refusal("ResourceNotFoundException", f"No insight {params['id']}")
 
     def _tag_resource(self, params: dict[str, Any]) -> Any:
         self._by_arn(params["resourceArn"])["tags"].update(params["tags"])
