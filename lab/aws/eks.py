@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import copy
-import time
-import uuid
 from typing import Any
 
 from lab.aws import Context, ServiceError
 from lab.aws.eks_access import AccessEntries
 from lab.aws.eks_addons import Addons
+from lab.aws.eks_associations import Associations
 from lab.aws.eks_clusters import Clusters
 from lab.aws.eks_insights import Insights
 from lab.aws.eks_nodegroups import Nodegroups
 from lab.aws.eks_rolling import Rolling
-from lab.aws.eks_state import Cluster, Factory, Registry, arn
+from lab.aws.eks_state import Cluster, Factory, Registry
 from lab.aws.eks_updates import ClusterUpdates
 from lab.aws.restjson import Handler, RestJson
 
 
 class Shared:
-    """Updates, tags and pod identity associations: small, and the same for every kind."""
+    """Updates and tags: small, and the same for every kind."""
 
     def __init__(self, registry: Registry) -> None:
         self.registry = registry
@@ -69,72 +68,6 @@ class Shared:
             tags.pop(key, None)
         return {}
 
-    def _association(
-        self, params: dict[str, Any], context: Context
-    ) -> tuple[Cluster, dict[str, Any]]:
-        cluster = self.registry.find(params["clusterName"], context)
-        found = cluster.associations.get(params["associationId"])
-        if found is None:
-            raise ServiceError(
-                "ResourceNotFoundException", f"No association {params['associationId']}"
-            )
-        return cluster, found
-
-    def create_association(self, params: dict[str, Any], context: Context) -> dict[str, Any]:
-        cluster = self.registry.find_active(params["clusterName"], context)
-        place = (params["namespace"], params["serviceAccount"])
-        number = "a-" + uuid.uuid4().hex[:17]
-        record = {
-            "clusterName": cluster.name,
-            "namespace": place[0],
-            "serviceAccount": place[1],
-            "roleArn": params["roleArn"],
-            "associationArn": arn(context, f"podidentityassociation/{cluster.name}/{number}"),
-            "associationId": number,
-            "tags": params.get("tags", {}),
-            "createdAt": time.time(),
-            "modifiedAt": time.time(),
-        }
-        with cluster.lock:
-            for other in cluster.associations.values():
-                if (other["namespace"], other["serviceAccount"]) == place:
-                    raise ServiceError(
-                        "ResourceInUseException", f"Association already exists: {place}"
-                    )
-            cluster.associations[number] = record
-        return {"association": dict(record)}
-
-    def describe_association(self, params: dict[str, Any], context: Context) -> dict[str, Any]:
-        return {"association": copy.deepcopy(self._association(params, context)[1])}
-
-    def update_association(self, params: dict[str, Any], context: Context) -> dict[str, Any]:
-        _, record = self._association(params, context)
-        record.update(roleArn=params.get("roleArn", record["roleArn"]), modifiedAt=time.time())
-        return {"association": copy.deepcopy(record)}
-
-    def delete_association(self, params: dict[str, Any], context: Context) -> dict[str, Any]:
-        cluster, record = self._association(params, context)
-        cluster.associations.pop(record["associationId"], None)
-        return {"association": record}
-
-    def list_associations(self, params: dict[str, Any], context: Context) -> dict[str, Any]:
-        cluster = self.registry.find(params["clusterName"], context)
-        keys = (
-            "clusterName",
-            "namespace",
-            "serviceAccount",
-            "associationArn",
-            "associationId",
-        )
-        rows = [
-            {key: record[key] for key in keys}
-            for record in cluster.associations.values()
-            if all(
-                params.get(key) in (None, record[key]) for key in ("namespace", "serviceAccount")
-            )
-        ]
-        return {"associations": rows}
-
 
 def _arns(cluster: Cluster) -> list[tuple[dict[str, Any], str]]:
     """Every record of the cluster that takes tags, with the name of its ARN's member."""
@@ -168,6 +101,7 @@ class Eks:
     def _handlers(self) -> dict[str, Handler]:
         clusters, addons = Clusters(self.registry), Addons(self.registry)
         access, shared = AccessEntries(self.registry), Shared(self.registry)
+        associations = Associations(self.registry)
         changes, insights = ClusterUpdates(self.registry, clusters), Insights(self.registry)
         groups, rolling = self.nodegroups, Rolling(self.registry, self.nodegroups)
         return {
@@ -207,9 +141,9 @@ class Eks:
             "TagResource": shared.tag,
             "UntagResource": shared.untag,
             "ListTagsForResource": shared.tags,
-            "CreatePodIdentityAssociation": shared.create_association,
-            "DescribePodIdentityAssociation": shared.describe_association,
-            "UpdatePodIdentityAssociation": shared.update_association,
-            "DeletePodIdentityAssociation": shared.delete_association,
-            "ListPodIdentityAssociations": shared.list_associations,
+            "CreatePodIdentityAssociation": associations.create,
+            "DescribePodIdentityAssociation": associations.describe,
+            "UpdatePodIdentityAssociation": associations.update,
+            "DeletePodIdentityAssociation": associations.delete,
+            "ListPodIdentityAssociations": associations.list,
         }

@@ -416,15 +416,3 @@ def test_versions_configuration_and_conflicts(lab):
     lab.eks.delete_addon(**on)
     eventually(lambda: lab.eks.list_addons(clusterName="demo")["addons"] == [])
     assert path not in lab.plane().objects
-
-
-def test_pod_identity_associations(lab):
-    lab.cluster()
-    where = {"clusterName": "demo", "namespace": "team", "serviceAccount": "sa"}
-    made = lab.eks.create_pod_identity_association(**where, roleArn=lab.role("pod"))["association"]
-    refused("ResourceInUseException", lab.eks.create_pod_identity_association, **where, roleArn="x")
-    rows = lab.eks.list_pod_identity_associations(clusterName="demo")["associations"]
-    assert [row["associationId"] for row in rows] == [made["associationId"]]
-    one = {"clusterName": "demo", "associationId": made["associationId"]}
-    lab.eks.delete_pod_identity_association(**one)
-    refused("ResourceNotFoundException", lab.eks.describe_pod_identity_association, **one)
