@@ -77,15 +77,22 @@ class Engine(Waits):
             return f"EKS {self.resource.kind} {name}"
         return f"EKS {self.resource.kind} {name} of cluster {self.cluster_name}"
 
-    def identity(self, name: str) -> dict[str, str]:
-        scope = self.resource.scope_param
-        return {**({scope: self.cluster_name} if scope else {}), self.resource.name_param: name}
+    def identity(self, name: str, raw: Any = None) -> dict[str, str]:
+        """What EKS knows the object by; raw: the object itself, where EKS numbers this kind."""
+        scope, param = self.resource.scope_param, self.resource.name_param
+        own = {param: raw[param] if self.resource.locate and raw else name}
+        return {**({scope: self.cluster_name} if scope else {}), **own}
 
     def read(self, name: str) -> Any:
         """The raw object, or None where neither it nor its cluster exists."""
-        identity = self.identity(name)
+        locate, identity = self.resource.locate, self.identity(name)
         try:
             with aws_errors(self.title(name)):
+                if locate:
+                    number = locate(self.client, self.cluster_name, name)
+                    if number is None:
+                        return None
+                    identity[self.resource.name_param] = number
                 answer = getattr(self.client, f"describe_{self.resource.member}")(**identity)
                 raw = answer[self._answer_member]
                 return self.resource.complete(self.client, identity, raw)
@@ -99,7 +106,8 @@ class Engine(Waits):
                 pages = self.client.get_paginator(self.resource.list_operation).paginate(
                     **{self.resource.scope_param: self.cluster_name}
                 )
-                return [name for page in pages for name in page[self.resource.list_member]]
+                items = [item for page in pages for item in page[self.resource.list_member]]
+                return [self.resource.list_name(item) for item in items]
         except NotFound:
             return []
 
@@ -250,7 +258,11 @@ class Engine(Waits):
     def _create(self, name: str, desired: View) -> Any:
         with aws_errors(self.title(name)):
             method = getattr(self.client, f"create_{self.resource.member}")
-            answer = method(**self.identity(name), **self.resource.request(desired))
+            identity = self.identity(name)
+            if self.resource.create_identity:
+                del identity[self.resource.name_param]
+                identity.update(self.resource.create_identity(name))
+            answer = method(**identity, **self.resource.request(desired))
         self._before.setdefault(name, {})
         raw = answer[self._answer_member]
         follow_up = self.resource.follow_up(desired)
@@ -273,7 +285,7 @@ class Engine(Waits):
             elif call.cluster_param:
                 target = {call.cluster_param: self.cluster_name}
             else:
-                target = self.identity(name)
+                target = self.identity(name, raw)
             with aws_errors(self.title(name)):
                 answer = getattr(self.client, call.operation)(**target, **call.params) or {}
             self._before.setdefault(name, self.resource.view(raw))
@@ -283,7 +295,8 @@ class Engine(Waits):
     def _delete(self, name: str, current: Any, *, wait: bool) -> None:
         try:
             with aws_errors(self.title(name)):
-                getattr(self.client, f"delete_{self.resource.member}")(**self.identity(name))
+                delete = getattr(self.client, f"delete_{self.resource.member}")
+                delete(**self.identity(name, current))
         except NotFound:
             return
         self._before.setdefault(name, self.resource.view(current))
@@ -321,4 +334,4 @@ class Engine(Waits):
     def _answer_member(self) -> str:
         """`access_entry` answers as accessEntry; the others as they are called."""
         head, *rest = self.resource.member.split("_")
-        return head + "".join(part.capitalize() for part in rest)
+        return self.resource.answer_member or head + "".join(part.capitalize() for part in rest)

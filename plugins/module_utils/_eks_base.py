@@ -42,6 +42,8 @@ class Resource:
     adjust[field](before, wanted): the value that counts as wanted, given what is there.
     accepts(raw, desired): why a state other than ACTIVE will do, or "".
     refuse(before, changes, wanted) raises InvalidInput; follow_up(desired): calls after creation.
+    list_name(item of ListX): its name. Where EKS numbers the objects, locate(client, cluster, name)
+    is the number or None, and create_identity(name) what CreateX takes in place of it.
     immutable[field]: what would have to be replaced. unseen: options that describe does not tell.
     """
 
@@ -56,6 +58,10 @@ class Resource:
     arn_member: str
     list_operation: str = ""
     list_member: str = ""
+    list_name: Callable[[Any], str] = str
+    answer_member: str = ""
+    locate: Callable[[Any, str, str], str | None] | None = None
+    create_identity: Callable[[str], dict[str, str]] | None = None
     scope_param: str | None = "clusterName"
     immutable: Mapping[str, str] = field(default_factory=dict)
     unseen: frozenset[str] = frozenset()

@@ -1,6 +1,6 @@
 # Copyright: (c) 2026, gpushare.eks contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""From a module's options through the engine to its results: what the four EKS modules call."""
+"""From a module's options through the engine to its results: what the five EKS modules call."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 from ansible_collections.gpushare.eks.plugins.module_utils import (
     _eks_access,
     _eks_addon,
+    _eks_association,
     _eks_cluster,
     _eks_nodegroup,
 )
@@ -87,6 +88,14 @@ def access_entries(module: Any) -> dict[str, Any]:
     wanted = _wanted(params["entries"], "entries", "principal_arn", params, _eks_access.desired)
     engine = _engine(module, _eks_access.RESOURCE, params["cluster_name"], params["entries"])
     return _keep(module, engine, wanted, "entries")
+
+
+def pod_identity_associations(module: Any) -> dict[str, Any]:
+    params = module.params
+    options = [{"name": _eks_association.name_of(o), **o} for o in params["associations"]]
+    wanted = _wanted(options, "associations", "name", params, _eks_association.desired)
+    engine = _engine(module, _eks_association.RESOURCE, params["cluster_name"], options)
+    return _keep(module, engine, wanted, "associations")
 
 
 def _engine(

@@ -130,6 +130,7 @@ seealso:
   - module: gpushare.eks.eks_nodegroup
   - module: gpushare.eks.eks_addon
   - module: gpushare.eks.eks_access_entry
+  - module: gpushare.eks.eks_pod_identity_association
 """
 
 EXAMPLES = r"""

@@ -18,7 +18,10 @@ KINDS = {
     "nodegroup": ("nodegroup", "nodegroupName", "nodegroupArn"),
     "addon": ("addon", "addonName", "addonArn"),
     "access_entry": ("accessEntry", "principalArn", "accessEntryArn"),
+    "pod_identity_association": ("association", "associationId", "associationArn"),
 }
+# These are there or not, and have no states between.
+STATELESS = ("access_entry", "pod_identity_association")
 
 
 @functools.cache
@@ -98,6 +101,7 @@ class FakeEks(FakeService):
         self.states: dict[str, list[str]] = {}
         self.update_states: list[dict[str, Any]] = []
         self.insights: list[dict[str, Any]] = []
+        self._numbers = 0
         self.versions = {"coredns": ["v2", "v1"], "vpc-cni": ["v9"]}
         # What an object is given at creation: its states, unless the test named some before.
         self.new_states = ["CREATING", "ACTIVE"]
@@ -108,18 +112,20 @@ class FakeEks(FakeService):
         base = {key: name, arn: f"arn:aws:eks:us-east-1:123456789012:{kind}/{name}", "tags": {}}
         if kind != "cluster":
             base["clusterName"] = "demo"
-        if kind != "access_entry":
+        if kind == "pod_identity_association":
+            base |= {"namespace": "", "serviceAccount": "", "roleArn": ""}
+        if kind not in STATELESS:
             base["status"] = "ACTIVE"
         self.objects[kind][name] = {**base, **raw}
         return self.objects[kind][name]
 
     def answer(self, name: str, params: dict[str, Any]) -> Any:
         verb, _sep, kind = name.partition("_")
-        if kind in KINDS and verb in ("describe", "create", "delete"):
-            return getattr(self, f"_{verb}")(kind, params)
         special = getattr(self, f"_{name}", None)
         if special:
             return special(params)
+        if kind in KINDS and verb in ("describe", "create", "delete"):
+            return getattr(self, f"_{verb}")(kind, params)
         if verb == "update" or name == "associate_encryption_config":
             return {"update": {"id": "u1", "status": "InProgress", "type": name}}
         if verb == "list":
@@ -150,7 +156,7 @@ class FakeEks(FakeService):
         if name in self.objects[kind]:
             raise refusal("ResourceInUseException", f"{kind} already exists: {name}")
         raw = self.add(kind, name, **params)
-        if kind != "access_entry":
+        if kind not in STATELESS:
             self.states[name] = self.states.get(name) or list(self.new_states)
             raw["status"] = "CREATING"
         if kind == "nodegroup":
@@ -160,7 +166,7 @@ class FakeEks(FakeService):
     def _delete(self, kind: str, params: dict[str, Any]) -> Any:
         raw = self._find(kind, params)
         name = params[KINDS[kind][1]]
-        if kind == "access_entry":
+        if kind in STATELESS:
             del self.objects[kind][name]
             return {}
         raw["status"] = "DELETING"
@@ -175,6 +181,32 @@ class FakeEks(FakeService):
         raw = self._find("access_entry", params)
         raw.update(params)
         return {"accessEntry": raw}
+
+    def _create_pod_identity_association(self, params: dict[str, Any]) -> Any:
+        known = self.objects["pod_identity_association"]
+        place = ("namespace", "serviceAccount")
+        if any(all(raw[key] == params[key] for key in place) for raw in known.values()):
+            raise refusal("ResourceInUseException", "Association already exists")
+        self._numbers += 1
+        raw = self.add("pod_identity_association", f"a-{self._numbers}", **params)
+        return {"association": raw}
+
+    def _list_pod_identity_associations(self, params: dict[str, Any]) -> Any:
+        keys = ("associationId", "associationArn", "namespace", "serviceAccount")
+        return {
+            "associations": [
+                {key: raw[key] for key in keys}
+                for raw in self.objects["pod_identity_association"].values()
+                if all(
+                    raw[key] == params.get(key, raw[key]) for key in ("namespace", "serviceAccount")
+                )
+            ]
+        }
+
+    def _update_pod_identity_association(self, params: dict[str, Any]) -> Any:
+        raw = self._find("pod_identity_association", params)
+        raw.update(params)
+        return {"association": raw}
 
     def _list_associated_access_policies(self, params: dict[str, Any]) -> Any:
         return {"associatedAccessPolicies": self.policies.get(params["principalArn"], [])}

@@ -9,6 +9,7 @@ import pytest
 from ansible_collections.gpushare.eks.plugins.module_utils import (
     _eks_access,
     _eks_addon,
+    _eks_association,
     _eks_cluster,
     _eks_nodegroup,
 )
@@ -17,7 +18,7 @@ from ansible_collections.gpushare.eks.plugins.module_utils._eks_base import Call
 from ansible_collections.gpushare.eks.plugins.module_utils._errors import AccessDenied, Conflict
 from tests.unit.eks_fake import Clock, FakeEks, refusal
 
-RESOURCES = [_eks_cluster, _eks_nodegroup, _eks_addon, _eks_access]
+RESOURCES = [_eks_cluster, _eks_nodegroup, _eks_addon, _eks_access, _eks_association]
 WANTED = {
     "node_role_arn": "arn:aws:iam::123456789012:role/n",
     "subnet_ids": ["subnet-a"],
