@@ -72,7 +72,7 @@ def _invalid(message: str, field: str, value: Any, remedy: str) -> InvalidInput:
 
 def locate(client: Any, cluster_name: str, name: str) -> str | None:
     """EKS's number of the association of a service account, or None where it has none."""
-    namespace, _, account = name.partition("/")
+    namespace, _slash, account = name.partition("/")
     pages = client.get_paginator("list_pod_identity_associations").paginate(
         clusterName=cluster_name, namespace=namespace, serviceAccount=account
     )
@@ -85,7 +85,7 @@ def list_name(row: dict[str, Any]) -> str:
 
 
 def create_identity(name: str) -> dict[str, str]:
-    namespace, _, account = name.partition("/")
+    namespace, _slash, account = name.partition("/")
     return {"namespace": namespace, "serviceAccount": account}
 
 
