@@ -1,6 +1,6 @@
 # Copyright: (c) 2026, gpushare.eks contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Thin face of module_utils/_cidr.py, _endpoints.py and _ours.py."""
+"""Thin face of module_utils/_cidr.py, _endpoints.py, _existing_network.py and _ours.py."""
 
 from __future__ import annotations
 
@@ -18,6 +18,12 @@ from ansible_collections.gpushare.eks.plugins.module_utils._endpoints import End
 from ansible_collections.gpushare.eks.plugins.module_utils._endpoints import place as _place
 from ansible_collections.gpushare.eks.plugins.module_utils._endpoints import plan as _plan
 from ansible_collections.gpushare.eks.plugins.module_utils._endpoints import services as _services
+from ansible_collections.gpushare.eks.plugins.module_utils._existing_network import (
+    ExistingNetworkError,
+)
+from ansible_collections.gpushare.eks.plugins.module_utils._existing_network import (
+    existing_network as _existing_network,
+)
 from ansible_collections.gpushare.eks.plugins.module_utils._ours import ours
 
 
@@ -67,6 +73,20 @@ def endpoint_place(
         raise AnsibleFilterError(f"gpushare.eks.endpoint_place: {problem}") from problem
 
 
+def existing_network(
+    vpcs: list[dict[str, Any]],
+    subnets: list[dict[str, Any]],
+    route_tables: list[dict[str, Any]],
+    endpoints: list[dict[str, Any]],
+    **options: Any,
+) -> dict[str, Any]:
+    """See _existing_network.existing_network."""
+    try:
+        return _existing_network(vpcs, subnets, route_tables, endpoints, **options)
+    except ExistingNetworkError as problem:
+        raise AnsibleFilterError(f"gpushare.eks.existing_network: {problem}") from problem
+
+
 class FilterModule:
     """Filters about networks."""
 
@@ -76,6 +96,7 @@ class FilterModule:
             "endpoint_place": endpoint_place,
             "endpoint_plan": endpoint_plan,
             "endpoint_services": endpoint_services,
+            "existing_network": existing_network,
             "ours": ours,
             "subnets": subnets,
         }

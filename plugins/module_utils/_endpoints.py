@@ -102,8 +102,8 @@ def plan(
             continue
         service, found = endpoint["service_name"], endpoint["vpc_endpoint_id"]
         its_tags = {tag["key"]: tag["value"] for tag in endpoint["tags"]}
-        groups = [group["group_id"] for group in endpoint["groups"]]
-        good = endpoint["state"].lower() in GOOD and endpoint["private_dns_enabled"]
+        groups = [group["group_id"] for group in endpoint.get("groups", ())]
+        good = endpoint["state"].lower() in GOOD and endpoint.get("private_dns_enabled")
         if its_tags.get(OUR_TAG) != cluster_name:
             if good:
                 served.add(service)
