@@ -7,8 +7,8 @@
 - a presigned URL (an EKS token) is routed by the credential in its query, not to S3;
 - the EC2 vCPU quotas.
 
-moto_patches and autoscaling_patches hold the rest. `apply` extends what is there, so its place
-among them is free.
+moto_patches, endpoint_patches and autoscaling_patches hold the rest. `apply` extends what is there,
+so its place among them is free.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ from moto.kms.models import KmsBackend
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication
 from moto.servicequotas.exceptions import NoSuchResource
 from moto.servicequotas.models import ServiceQuotasBackend
+
+from lab.aws import endpoint_patches
 
 # Code -> (name, vCPUs): running on-demand and spot requests, for GPU families and for all others.
 # Names and codes: "Amazon EC2 endpoints and quotas" in the AWS General Reference. Values: room for
@@ -237,6 +239,7 @@ def apply() -> None:
     if _applied:
         return
     _applied = True
+    endpoint_patches.apply()
     _extend(EC2Backend, "_delete_security_group", _delete_group)
     _extend(EC2Backend, "delete_subnet", _delete_subnet)
     _extend(Instance, "terminate", _terminate)

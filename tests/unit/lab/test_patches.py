@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 
 import boto3
 import pytest
@@ -14,6 +15,7 @@ from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_ba
 from werkzeug.serving import WSGIRequestHandler, make_server
 
 from lab.aws import moto_patches, patches
+from lab.aws.endpoint_patches import DELETING_SECONDS
 
 REGION = "us-east-1"
 
@@ -233,3 +235,36 @@ def test_a_key_pending_deletion_is_kept_by_its_arn(client):
     assert state == "Disabled"
     kms.enable_key(KeyId=key["Arn"])
     assert kms.describe_key(KeyId=key["KeyId"])["KeyMetadata"]["KeyState"] == "Enabled"
+
+
+def test_an_interface_endpoint_owns_its_private_dns_until_it_is_gone(client):
+    ec2 = client("ec2")
+    vpc = ec2.create_vpc(CidrBlock="10.8.0.0/16")["Vpc"]["VpcId"]
+    subnets = [
+        ec2.create_subnet(VpcId=vpc, CidrBlock=f"10.8.{number}.0/24", AvailabilityZone=zone)
+        for number, zone in enumerate(["us-east-1a", "us-east-1b", "us-east-1a"])
+    ]
+    subnets = [subnet["Subnet"]["SubnetId"] for subnet in subnets]
+    wanted = {
+        "VpcId": vpc,
+        "ServiceName": f"com.amazonaws.{REGION}.kms",
+        "VpcEndpointType": "Interface",
+        "SubnetIds": subnets[:2],
+    }
+    assert code(ec2.create_vpc_endpoint, **wanted) == "InvalidParameter"
+    ec2.modify_vpc_attribute(VpcId=vpc, EnableDnsHostnames={"Value": True})
+    twice = {**wanted, "SubnetIds": subnets}
+    assert code(ec2.create_vpc_endpoint, **twice) == "DuplicateSubnetsInSameZone"
+    made = ec2.create_vpc_endpoint(**wanted)["VpcEndpoint"]
+    assert made["PrivateDnsEnabled"]
+    assert code(ec2.create_vpc_endpoint, **wanted) == "InvalidParameter"
+
+    ec2.delete_vpc_endpoints(VpcEndpointIds=[made["VpcEndpointId"]])
+    filters = [{"Name": "vpc-id", "Values": [vpc]}]
+    told = ec2.describe_vpc_endpoints(Filters=filters)["VpcEndpoints"]
+    assert [endpoint["State"] for endpoint in told] == ["deleting"]
+    assert code(ec2.create_vpc_endpoint, **wanted) == "InvalidParameter"
+    time.sleep(DELETING_SECONDS + 0.1)
+    assert ec2.describe_vpc_endpoints(Filters=filters)["VpcEndpoints"] == []
+    again = ec2.create_vpc_endpoint(**wanted)["VpcEndpoint"]["VpcEndpointId"]
+    ec2.delete_vpc_endpoints(VpcEndpointIds=[again])
