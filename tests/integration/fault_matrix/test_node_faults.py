@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -25,12 +26,22 @@ def fresh(node: dict[str, Any], **spec: Any) -> dict[str, Any]:
     return {"metadata": meta, "spec": {**node["spec"], **spec}, "status": status}
 
 
+SETTLED_S = 15.0
+
+
 def replace(path: str, **spec: Any) -> None:
     """Another Node takes the name of the one that the path is of."""
     place = path.removesuffix("/status")
     node = send("GET", place)
     send("DELETE", place)
-    send("POST", "/api/v1/nodes", fresh(node, **spec))
+    seen, now = "", send("POST", "/api/v1/nodes", fresh(node, **spec))
+    # Kubelet and controllers complete a young Node: until they are done, they make conflicts, too.
+    end = time.monotonic() + SETTLED_S
+    while seen != now["metadata"]["resourceVersion"]:
+        assert time.monotonic() < end, f"{place} is written all the time"
+        seen = now["metadata"]["resourceVersion"]
+        time.sleep(0.7)
+        now = send("GET", place)
 
 
 def write(node: dict[str, Any], **parts: str) -> None:
