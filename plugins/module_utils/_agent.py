@@ -19,6 +19,7 @@ from urllib.parse import quote
 
 from ansible_collections.gpushare.eks.plugins.module_utils._agent_api import Lost
 from ansible_collections.gpushare.eks.plugins.module_utils._agent_plan import Plan, plan, stands
+from ansible_collections.gpushare.eks.plugins.module_utils._quantity import MIB
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 5.0
 # A 403 mends when somebody changes RBAC or the fence, or when an API server that just started has
@@ -199,11 +200,11 @@ class Agent:
         published = stands(node, policy["resource"]) if node and policy else None
         gpus = [g for g in (reading or {}).get("gpus") or [] if g.get("reserved_mib") is not None]
         usable = sum(gpu["total_mib"] - gpu["reserved_mib"] for gpu in gpus)
-        rows = [
-            ("gpushare_published_bytes", "gauge", (published or 0) * 1048576),
-            ("gpushare_usable_bytes", "gauge", usable * 1048576),
-            ("gpushare_gpus", "gauge", len(gpus)),
-        ]
+        rows = [("gpushare_gpus", "gauge", len(gpus))]
+        # What is not known has no row: a 0 would be a figure.
+        rows += [("gpushare_usable_bytes", "gauge", usable * MIB)] if gpus else []
+        if published is not None:
+            rows.append(("gpushare_published_bytes", "gauge", published * MIB))
         names = ("patches", "conflicts", "refused", "held_back", "lost", "watch_lost")
         rows += [(f"gpushare_{name}_total", "counter", self.counts[name]) for name in names]
         return "".join(f"# TYPE {name} {kind}\n{name} {value}\n" for name, kind, value in rows)

@@ -15,7 +15,7 @@ from typing import Any
 from ansible_collections.gpushare.eks.plugins.module_utils import _policy
 from ansible_collections.gpushare.eks.plugins.module_utils._capacity import Decision, decide
 from ansible_collections.gpushare.eks.plugins.module_utils._names import CONDITION, STARTUP_TAINT
-from ansible_collections.gpushare.eks.plugins.module_utils._quantity import parse_quantity
+from ansible_collections.gpushare.eks.plugins.module_utils._quantity import to_mib
 from ansible_collections.gpushare.eks.plugins.module_utils._refusals import Refusal
 
 PUBLISHED = "AgentPublished"
@@ -142,6 +142,6 @@ def stands(node: Mapping[str, Any], resource: str) -> int | None:
     """MiB of the resource in allocatable, None when there is none or it is no number."""
     try:
         text = ((node.get("status") or {}).get("allocatable") or {}).get(resource)
-        return None if text is None else int(parse_quantity(text) // 1048576)
+        return to_mib(text)
     except ValueError:
         return None

@@ -12,10 +12,8 @@ from ansible_collections.gpushare.eks.plugins.module_utils import _policy
 from ansible_collections.gpushare.eks.plugins.module_utils._capacity import Decision, decide
 from ansible_collections.gpushare.eks.plugins.module_utils._errors import GpushareError
 from ansible_collections.gpushare.eks.plugins.module_utils._names import ANNOTATION, CONDITION
-from ansible_collections.gpushare.eks.plugins.module_utils._quantity import parse_quantity
+from ansible_collections.gpushare.eks.plugins.module_utils._quantity import MIB, parse_quantity
 from ansible_collections.gpushare.eks.plugins.module_utils._refusals import Refusal
-
-MIB = 1024 * 1024
 
 
 def instance_of(node: Mapping[str, Any]) -> str:

@@ -272,6 +272,16 @@ def test_metrics_are_prometheus_text(agent, server):
     assert all(line.startswith(("# TYPE ", "gpushare_")) for line in text.splitlines())
 
 
+def test_what_is_not_known_has_no_figure(agent, server):
+    text = agent.metrics()
+    assert "gpushare_gpus 0\n" in text
+    assert "bytes" not in text
+    agent.saw_node(copy.deepcopy(server.node_now))
+    agent.saw_reading(reading(error={"type": "UNKNOWN", "code": 999}))
+    work(agent)
+    assert "bytes" not in agent.metrics()
+
+
 def test_how_long_an_error_stands_is_remembered(agent):
     agent.saw_reading(reading(error={"type": "UNKNOWN", "code": 999}))
     since = agent.error_since
