@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import time
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import boto3
 import pytest
 
 from .conftest import VARS, Built
-from .support import aws_state, cluster, playbook
+from .support import aws_state, cluster, kill, playbook
 
 MOST_MODULE_PROCESSES = 60
 
@@ -23,7 +24,7 @@ def test_check_mode_on_an_empty_account_tells_what_it_would_make(built: Built) -
 
 
 def test_a_killed_run_heals(built: Built) -> None:
-    assert len(built.killed) == 2
+    assert len(built.killed) == 3
     assert all("PLAY RECAP" not in text for text in built.killed)
     assert built.site.rc == 0, built.site
     # Its lock was left behind, by a process that is gone.
@@ -137,8 +138,18 @@ def test_destroy_wants_the_name_said(built: Built) -> None:
 
 
 @pytest.mark.last
-def test_destroy_leaves_nothing(built: Built) -> None:
-    gone = playbook.run("playbooks/destroy.yml", extra_vars={**VARS, "confirm_destroy": built.name})
+def test_destroy_leaves_nothing_killed_three_times(built: Built, tmp_path: Path) -> None:
+    variables = {**VARS, "confirm_destroy": built.name}
+    for after in sorted(random.Random(built.seed).sample(range(12, 70), 3)):
+        log = tmp_path / f"killed-{after}.log"
+        kill.run_until(
+            "playbooks/destroy.yml",
+            lambda text, after=after: text.count("TASK [") >= after,
+            log,
+            extra_vars=variables,
+            timeout=300,
+        )
+    gone = playbook.run("playbooks/destroy.yml", extra_vars=variables)
     assert gone.rc == 0, gone
     left = {k: v for k, v in aws_state.objects(built.name).items() if k not in built.before}
     assert left == {}
