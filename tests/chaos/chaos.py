@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
+sys.path[:0] = [str(ROOT / "collections"), str(ROOT)]
 
 from tests.integration.support import aws_state, kill, normal, playbook  # noqa: E402
 
