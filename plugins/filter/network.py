@@ -1,6 +1,6 @@
 # Copyright: (c) 2026, gpushare.eks contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Thin face of module_utils/_cidr.py, _endpoints.py, _existing_network.py and _ours.py."""
+"""Thin face of module_utils/_cidr.py, _endpoints.py, _existing_network.py, _ours.py and others."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from ansible_collections.gpushare.eks.plugins.module_utils._existing_network imp
     existing_network as _existing_network,
 )
 from ansible_collections.gpushare.eks.plugins.module_utils._ours import ours
+from ansible_collections.gpushare.eks.plugins.module_utils._teardown import teardown
 
 
 def subnets(cidr: str, zones: list[str], **options: Any) -> dict[str, Any]:
@@ -99,4 +100,5 @@ class FilterModule:
             "existing_network": existing_network,
             "ours": ours,
             "subnets": subnets,
+            "teardown": teardown,
         }
