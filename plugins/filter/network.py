@@ -1,6 +1,6 @@
 # Copyright: (c) 2026, gpushare.eks contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Thin face of module_utils/_cidr.py, _endpoints.py, _existing_network.py and _ours.py."""
+"""Thin face of module_utils/_cidr.py, _endpoints.py, _existing_network.py, _ours.py and others."""
 
 from __future__ import annotations
 
@@ -66,6 +66,11 @@ def ours(objects: list[dict[str, Any]], cluster_name: str) -> list[dict[str, Any
     return call("ours", "_ours", "ours", objects, cluster_name)
 
 
+def teardown(vpc: str, cluster_name: str, **everything: Any) -> dict[str, Any]:
+    """See _teardown.teardown."""
+    return call("teardown", "_teardown", "teardown", vpc, cluster_name, **everything)
+
+
 class FilterModule:
     """Filters about networks."""
 
@@ -78,4 +83,5 @@ class FilterModule:
             "existing_network": existing_network,
             "ours": ours,
             "subnets": subnets,
+            "teardown": teardown,
         }
