@@ -13,6 +13,7 @@ from ansible_collections.gpushare.eks.plugins.module_utils._cidr import CidrErro
 from ansible_collections.gpushare.eks.plugins.module_utils._cidr import (
     choose_zones as _choose_zones,
 )
+from ansible_collections.gpushare.eks.plugins.module_utils._cidr import lets_in as _lets_in
 from ansible_collections.gpushare.eks.plugins.module_utils._cidr import subnets as _subnets
 from ansible_collections.gpushare.eks.plugins.module_utils._endpoints import EndpointError
 from ansible_collections.gpushare.eks.plugins.module_utils._endpoints import place as _place
@@ -43,6 +44,14 @@ def choose_zones(
         return _choose_zones(pools, offerings, count, **options)
     except CidrError as problem:
         raise AnsibleFilterError(f"gpushare.eks.choose_zones: {problem}") from problem
+
+
+def lets_in(blocks: list[str], address: str) -> bool:
+    """See _cidr.lets_in."""
+    try:
+        return _lets_in(blocks, address)
+    except CidrError as problem:
+        raise AnsibleFilterError(f"gpushare.eks.lets_in: {problem}") from problem
 
 
 def endpoint_services(region: str, pools: list[dict[str, Any]], **options: Any) -> list[str]:
@@ -97,6 +106,7 @@ class FilterModule:
             "endpoint_plan": endpoint_plan,
             "endpoint_services": endpoint_services,
             "existing_network": existing_network,
+            "lets_in": lets_in,
             "ours": ours,
             "subnets": subnets,
         }
