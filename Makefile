@@ -3,9 +3,12 @@ SHELL := /bin/sh
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-STAMP := $(VENV)/.ready-$(shell cat requirements.txt test-requirements.txt tools/venv.sh | cksum | tr -d ' ')
+STAMP := $(VENV)/.ready-$(shell cat requirements.txt test-requirements.txt tools/venv.sh tools/zip_bytecode.py | cksum | tr -d ' ')
 LAB = . ./.lab/env &&
 CLUSTER ?= lab
+
+# Hundreds of Python processes each: without their compiled files all of them compile what they import.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help venv lab lab-stop demo test test-all lint sanity docs-lint unit integration molecule bench soak clean
 
@@ -19,7 +22,7 @@ help:
 
 venv: $(STAMP)
 
-$(STAMP): requirements.txt test-requirements.txt tools/venv.sh
+$(STAMP): requirements.txt test-requirements.txt tools/venv.sh tools/zip_bytecode.py
 	@PYTHON=$(PYTHON) tools/venv.sh $(VENV)
 	@touch $@
 

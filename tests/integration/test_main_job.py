@@ -6,6 +6,7 @@ import json
 import time
 from pathlib import Path
 
+import boto3
 import pytest
 
 from .conftest import VARS, Built
@@ -25,6 +26,27 @@ def test_a_killed_run_heals(built: Built) -> None:
     assert len(built.killed) == 2
     assert all("PLAY RECAP" not in text for text in built.killed)
     assert built.site.rc == 0, built.site
+    # Its lock was left behind, by a process that is gone.
+    assert "the run lock of cluster it was taken from" in built.site.output
+
+
+def test_a_second_run_at_the_same_time_is_refused_and_leaves_the_lock(built: Built) -> None:
+    ssm, name = boto3.client("ssm"), f"/gpushare/{built.name}/run-lock"
+    with pytest.raises(ssm.exceptions.ParameterNotFound):  # the run before gave it up
+        ssm.get_parameter(Name=name)
+    holder = {"schema": 1, "id": "elsewhere/1/1", "who": "ops@runner-9, process 1", "job": "17"}
+    ssm.put_parameter(Name=name, Value=json.dumps(holder), Type="String")
+    try:
+        for book in ("site.yml", "playbooks/destroy.yml"):
+            variables = {**VARS, "confirm_destroy": built.name}
+            refused = playbook.run(book, extra_vars=variables)
+            assert refused.rc != 0, refused
+            told = " ".join(refused.output.split())
+            assert "being changed by another run: ops@runner-9, process 1, job 17" in told
+            assert "take_run_lock=true" in told
+            assert json.loads(ssm.get_parameter(Name=name)["Parameter"]["Value"]) == holder
+    finally:
+        ssm.delete_parameter(Name=name)
 
 
 def test_healing_left_no_duplicates(built: Built) -> None:
