@@ -8,6 +8,7 @@ from .aws_drifts import Drift
 from .place import Place
 
 _SYSTEM = "/api/v1/namespaces/gpushare-system"
+_CODE = f"{_SYSTEM}/configmaps/gpushare-agent-code"
 _AGENT = "/apis/apps/v1/namespaces/gpushare-system/daemonsets/gpushare-agent"
 _FENCE = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/gpushare-agent-fence"
 _BINDING = _FENCE.replace("policies", "policybindings")
@@ -27,10 +28,8 @@ def _spec(place: Place, path: str) -> Any:
 DEVICE_PLUGIN = {
     "agent: code": Drift(
         "device_plugin",
-        lambda p: _spec(p, f"{_SYSTEM}/configmaps/gpushare-agent-code"),
-        lambda p: p.patch(
-            f"{_SYSTEM}/configmaps/gpushare-agent-code", {"data": {"_capacity.py": "broken"}}
-        ),
+        lambda p: _spec(p, _CODE),
+        lambda p: p.patch(_CODE, {"data": {min(p.get(_CODE)["data"]): "broken"}}),
         _AGENT_TASK,
     ),
     "agent: rights": Drift(
@@ -42,10 +41,7 @@ DEVICE_PLUGIN = {
         _AGENT_TASK,
     ),
     "agent: DaemonSet": Drift(
-        "device_plugin",
-        lambda p: _spec(p, _AGENT),
-        lambda p: p.patch(_AGENT, {"spec": {"minReadySeconds": 300}}),
-        _AGENT_TASK,
+        "device_plugin", lambda p: bool(p.get(_AGENT)), lambda p: p.delete(_AGENT), _AGENT_TASK
     ),
     "fence: policy": Drift(
         "device_plugin",
@@ -70,8 +66,8 @@ SAMPLE = {
     ),
     "sample: Service": Drift(
         "sample_app",
-        lambda p: p.get(_SERVICE)["spec"]["ports"],
-        lambda p: p.patch(_SERVICE, {"spec": {"ports": [{"name": "http", "port": 81}]}}),
+        lambda p: p.get(_SERVICE)["spec"]["selector"],
+        lambda p: p.patch(_SERVICE, {"spec": {"selector": {"app.kubernetes.io/name": "other"}}}),
         _SAMPLE_TASK,
     ),
     "sample: disruption budget": Drift(
