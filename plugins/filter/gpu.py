@@ -1,6 +1,6 @@
 # Copyright: (c) 2026, gpushare.eks contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Thin face of module_utils/_pools.py, _shares.py, _report.py and _node_config.py."""
+"""Thin face of module_utils/_pools.py, _quotas.py, _shares.py, _report.py and _node_config.py."""
 
 from __future__ import annotations
 
@@ -96,6 +96,23 @@ def node_config(pool: Mapping[str, Any], cluster: Mapping[str, Any]) -> str:
     return call("node_config", "_node_config", "node_config", pool, cluster)
 
 
+def quota_check(
+    catalog: Mapping[str, Any],
+    pools: list[dict[str, Any]],
+    region: str,
+    network: Mapping[str, Any] | None = None,
+) -> dict[str, list[str]]:
+    """See _quotas.judge; `catalog` is what ec2_catalog_info returned."""
+    return pure("_quotas", "judge")(
+        catalog["quotas"],
+        pools,
+        catalog["instance_types"],
+        catalog["offerings"],
+        region=region,
+        network=network,
+    )
+
+
 class FilterModule:
     """Filters about pools, shares and the fleet."""
 
@@ -106,4 +123,5 @@ class FilterModule:
             "fleet_report": fleet_report,
             "fleet_table": fleet_table,
             "node_config": node_config,
+            "quota_check": quota_check,
         }

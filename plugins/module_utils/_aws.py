@@ -18,10 +18,10 @@ MAX_CONNECTIONS = 32
 _RESERVED_TAG = "aws:"
 
 
-def client(module: Any, service: str) -> Any:
+def client(module: Any, service: str, max_attempts: int = 10) -> Any:
     """A boto3 client from the module's options, with adaptive retries."""
     config = Config(
-        retries={"mode": "adaptive", "max_attempts": 10},
+        retries={"mode": "adaptive", "max_attempts": max_attempts},
         max_pool_connections=MAX_CONNECTIONS,
         connect_timeout=10,
     )
@@ -46,6 +46,11 @@ def list_spec(wait_timeout: int, *, wait: bool = True) -> dict[str, Any]:
 def own_tags(tags: Mapping[str, str] | None) -> dict[str, str]:
     """Tags as texts, without AWS's own, which nobody can change."""
     return {k: str(v) for k, v in (tags or {}).items() if not k.startswith(_RESERVED_TAG)}
+
+
+def tag_list(tags: Mapping[str, str]) -> list[dict[str, str]]:
+    """Tags as most services want them."""
+    return [{"Key": name, "Value": value} for name, value in sorted(tags.items())]
 
 
 def given(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The lab that `make integration` started, and one cluster on it, built through two SIGKILLs."""
+"""The lab that `make integration` started, and one cluster on it, built through three SIGKILLs."""
 
 from __future__ import annotations
 
@@ -32,6 +32,7 @@ class Built:
     check: playbook.Run
     killed: list[str]
     site: playbook.Run
+    seed: int
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -44,15 +45,15 @@ def lab() -> None:
 
 @pytest.fixture(scope="session")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
-    """site.yml: in check mode without us in the account, killed at two tasks, whole."""
+    """site.yml: in check mode without us in the account, killed at three tasks, whole."""
     tmp: Path = tmp_path_factory.mktemp("site")
     before = aws_state.objects(CLUSTER)
     check = playbook.run("site.yml", "--check", "--diff", extra_vars=VARS)
     assert aws_state.objects(CLUSTER) == before, "check mode changed the account"
-    # One pair for everybody, so that a red run is the change's; `make test-all` moves them.
+    # The same for everybody, so that a red run is the change's; `make test-all` moves them.
     seed = int(os.environ.get("GPUSHARE_SEED", "7"))
     print(f"kill points by GPUSHARE_SEED={seed}")
-    points = sorted(random.Random(seed).sample(range(8, check.output.count("TASK [")), 2))
+    points = sorted(random.Random(seed).sample(range(8, check.output.count("TASK [")), 3))
     killed = [
         kill.run_until(
             "site.yml",
@@ -64,4 +65,4 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
         for after in points
     ]
     site = playbook.run("site.yml", extra_vars=VARS)
-    return Built(CLUSTER, before, check, killed, site)
+    return Built(CLUSTER, before, check, killed, site, seed)

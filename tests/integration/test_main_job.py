@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,7 @@ import boto3
 import pytest
 
 from .conftest import VARS, Built
-from .support import aws_state, cluster, playbook, workloads
+from .support import aws_state, cluster, kill, playbook, workloads
 
 MOST_MODULE_PROCESSES = 60
 
@@ -35,9 +36,30 @@ def test_check_mode_on_an_empty_account_tells_what_it_would_make(built: Built) -
 
 
 def test_a_killed_run_heals(built: Built) -> None:
-    assert len(built.killed) == 2
+    assert len(built.killed) == 3
     assert all("PLAY RECAP" not in text for text in built.killed)
     assert built.site.rc == 0, built.site
+    # Its lock was left behind, by a process that is gone.
+    assert "the run lock of cluster it was taken from" in built.site.output
+
+
+def test_a_second_run_at_the_same_time_is_refused_and_leaves_the_lock(built: Built) -> None:
+    ssm, name = boto3.client("ssm"), f"/gpushare/{built.name}/run-lock"
+    with pytest.raises(ssm.exceptions.ParameterNotFound):  # the run before gave it up
+        ssm.get_parameter(Name=name)
+    holder = {"schema": 1, "id": "elsewhere/1/1", "who": "ops@runner-9, process 1", "job": "17"}
+    ssm.put_parameter(Name=name, Value=json.dumps(holder), Type="String")
+    try:
+        for book in ("site.yml", "playbooks/destroy.yml"):
+            variables = {**VARS, "confirm_destroy": built.name}
+            refused = playbook.run(book, extra_vars=variables)
+            assert refused.rc != 0, refused
+            told = " ".join(refused.output.split())
+            assert "being changed by another run: ops@runner-9, process 1, job 17" in told
+            assert "take_run_lock=true" in told
+            assert json.loads(ssm.get_parameter(Name=name)["Parameter"]["Value"]) == holder
+    finally:
+        ssm.delete_parameter(Name=name)
 
 
 def test_healing_left_no_duplicates(built: Built) -> None:
@@ -128,8 +150,8 @@ def test_destroy_wants_the_name_said(built: Built) -> None:
 
 
 @pytest.fixture(scope="module")
-def gone(built: Built) -> Gone:
-    """destroy.yml with load balancers and a volume of users in the cluster, others' in the VPC."""
+def gone(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Gone:
+    """destroy.yml, killed three times, with users' load balancers and others' group in the VPC."""
     workloads.services(built.name)
     volume = workloads.claim(built.name)
     vpc = workloads.vpc_of(built.name)
@@ -142,6 +164,14 @@ def gone(built: Built) -> Gone:
         assert any(key.startswith(kind) for key in seen), f"no {kind}: nothing is tested"
     assert f"volume {volume}" in seen
     said = {**VARS, "confirm_destroy": built.name, "destroy_workloads": "true"}
+    for after in sorted(random.Random(built.seed).sample(range(12, 70), 3)):
+        kill.run_until(
+            "playbooks/destroy.yml",
+            lambda text, after=after: text.count("TASK [") >= after,
+            tmp_path_factory.mktemp("destroy") / "killed.log",
+            extra_vars=said,
+            timeout=300,
+        )
     first = playbook.run("playbooks/destroy.yml", extra_vars=said)
     return Gone(first, vpc, foreign, stale, aws_state.objects(built.name))
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 
+import pytest
 import requests
 from lab_helpers import code
 
-from lab.aws import patches
+from lab.aws import quota_patches
 
 
 def test_images_with_tags_and_one_image_per_name(client):
@@ -39,15 +40,27 @@ def test_a_presigned_url_of_sts_reaches_sts(client):
     assert "GetCallerIdentityResult" in answer.text
 
 
-def test_quotas_of_ec2(client):
+def test_quotas_that_a_cluster_meets(client):
     quotas = client("service-quotas")
-    for quota, (name, value) in patches.EC2_QUOTAS.items():
-        found = quotas.get_service_quota(ServiceCode="ec2", QuotaCode=quota)["Quota"]
-        assert (found["QuotaName"], found["Value"]) == (name, value)
-    bad = {"ServiceCode": "ec2", "QuotaCode": "L-00000000"}
-    assert code(quotas.get_service_quota, **bad) == "NoSuchResourceException"
-    listed = quotas.list_aws_default_service_quotas(ServiceCode="ec2")["Quotas"]
-    assert len(listed) == len(patches.EC2_QUOTAS)
+
+    def value(code):
+        service = quota_patches.QUOTAS[code][0]
+        return quotas.get_service_quota(ServiceCode=service, QuotaCode=code)["Quota"]["Value"]
+
+    for quota, (service, name, number) in quota_patches.QUOTAS.items():
+        found = quotas.get_service_quota(ServiceCode=service, QuotaCode=quota)["Quota"]
+        assert (found["QuotaName"], found["Value"]) == (name, number)
+    for service, quota in (("ec2", "L-00000000"), ("vpc", "L-DB2E81BA")):
+        bad = {"ServiceCode": service, "QuotaCode": quota}
+        assert code(quotas.get_service_quota, **bad) == "NoSuchResourceException"
+    listed = quotas.list_aws_default_service_quotas(ServiceCode="vpc")["Quotas"]
+    assert len([row for row in listed if row["QuotaCode"] == "L-F678F1CE"]) == 1
+    quota_patches.set_quotas({"L-DB2E81BA": 4, "L-F678F1CE": 5})
+    assert (value("L-DB2E81BA"), value("L-F678F1CE")) == (4, 5)
+    quota_patches.set_quotas({"L-DB2E81BA": None, "L-F678F1CE": None})
+    assert value("L-DB2E81BA") == 768
+    with pytest.raises(ValueError, match="L-1"):
+        quota_patches.set_quotas({"L-1": 1})
 
 
 def test_documents_from_making_to_deleting(client):
