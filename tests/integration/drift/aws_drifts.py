@@ -178,12 +178,6 @@ NETWORK = {
         lambda p: _retag(p.s3()[0]["VpcEndpointId"], "Name"),
         "Tag the endpoints",
     ),
-    "endpoint of S3: gone": Drift(
-        "network",
-        lambda p: len(p.s3()),
-        lambda p: client("ec2").delete_vpc_endpoints(VpcEndpointIds=[p.s3()[0]["VpcEndpointId"]]),
-        "Reach S3",
-    ),
     "NAT gateway: gone": Drift(
         "network",
         lambda p: len(p.nats()),

@@ -9,7 +9,6 @@ from .place import Place
 
 _SYSTEM = "/api/v1/namespaces/gpushare-system"
 _CODE = f"{_SYSTEM}/configmaps/gpushare-agent-code"
-_AGENT = "/apis/apps/v1/namespaces/gpushare-system/daemonsets/gpushare-agent"
 _FENCE = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/gpushare-agent-fence"
 _BINDING = _FENCE.replace("policies", "policybindings")
 _SAMPLE = "/apis/apps/v1/namespaces/gpushare-sample/deployments/resnet"
@@ -39,9 +38,6 @@ DEVICE_PLUGIN = {
             "/apis/rbac.authorization.k8s.io/v1/clusterroles/gpushare-agent", {"rules": []}
         ),
         _AGENT_TASK,
-    ),
-    "agent: DaemonSet": Drift(
-        "device_plugin", lambda p: bool(p.get(_AGENT)), lambda p: p.delete(_AGENT), _AGENT_TASK
     ),
     "fence: policy": Drift(
         "device_plugin",
