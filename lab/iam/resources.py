@@ -86,7 +86,10 @@ class Resources:
     def key(self, identity: str) -> tuple[str, dict[str, str]]:
         """(ARN, tags) of a key by its ID, ARN or alias."""
         backend = kms_backends[self.context.account_id][self.context.region]
-        number = backend.any_id_to_key_id(identity)
+        name = backend.get_alias_name(identity)
+        number = backend.get_key_id_from_alias(name) if name.startswith("alias/") else name
+        # An alias of nothing: KMS itself says so to whoever may ask for any key.
+        number = backend.get_key_id(number) if number else "*"
         tags = backend.tagger.get_tag_dict_for_resource(number) if number in backend.keys else {}
         return self.arn("kms", f"key/{number}"), tags
 

@@ -1,6 +1,6 @@
 # Copyright: (c) 2026, gpushare.eks contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Thin face of module_utils/_pools.py, _shares.py, _report.py and _node_config.py."""
+"""Thin face of module_utils/_pools.py, _shares.py, _report.py, _node_config.py and _policies.py."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from ansible_collections.gpushare.eks.plugins.module_utils._catalog import CATAL
 from ansible_collections.gpushare.eks.plugins.module_utils._node_config import (
     node_config as _node_config,
 )
+from ansible_collections.gpushare.eks.plugins.module_utils._policies import policies as _policies
 from ansible_collections.gpushare.eks.plugins.module_utils._pools import RESOURCE
 from ansible_collections.gpushare.eks.plugins.module_utils._pools import derive as _derive
 from ansible_collections.gpushare.eks.plugins.module_utils._report import report as _report
@@ -106,6 +107,14 @@ def node_config(pool: Mapping[str, Any], cluster: Mapping[str, Any]) -> str:
         raise AnsibleFilterError(f"gpushare.eks.node_config: {problem}") from problem
 
 
+def iam_policies(document: Mapping[str, Any], **facts: Any) -> list[dict[str, Any]]:
+    """See _policies.policies."""
+    try:
+        return _policies(document, **facts)
+    except ValueError as problem:
+        raise AnsibleFilterError(f"gpushare.eks.iam_policies: {problem}") from problem
+
+
 class FilterModule:
     """Filters about pools, shares and the fleet."""
 
@@ -115,5 +124,6 @@ class FilterModule:
             "gpu_workload": gpu_workload,
             "fleet_report": fleet_report,
             "fleet_table": fleet_table,
+            "iam_policies": iam_policies,
             "node_config": node_config,
         }
