@@ -177,7 +177,7 @@ class Front:
                 self._calls.clear()
             internal = "internal" in query
             rows = [c for c in self._calls if internal or c["access_key"] != SERVICE_ACCESS_KEY]
-            for key in ("service", "operation"):
+            for key in ("service", "operation", "access_key"):
                 if key in query:
                     rows = [row for row in rows if row[key] in query[key]]
             return {"calls": rows}

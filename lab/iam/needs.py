@@ -107,8 +107,6 @@ def _kms(operation: str, params: Mapping[str, Any], at: Resources) -> Iterator[N
         yield Need("kms:CreateKey", "*", asked)
         if asked:
             yield Need("kms:TagResource", at.arn("kms", "key/*"), asked)
-        if params.get("Policy"):
-            yield Need("kms:PutKeyPolicy", at.arn("kms", "key/*"), asked)
         return
     if operation in KMS_WITHOUT_RESOURCE:
         yield Need(f"kms:{operation}")

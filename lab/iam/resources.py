@@ -112,7 +112,7 @@ class Resources:
         """(ARN, tags) of an Auto Scaling group."""
         backend = autoscaling_backends[self.context.account_id][self.context.region]
         group = backend.autoscaling_groups.get(name)
-        tags = {tag["key"]: tag.get("value") or "" for tag in (group.tags if group else [])}
+        tags = {tag["Key"]: tag.get("Value") or "" for tag in (group.tags if group else [])}
         tail = f"autoScalingGroupName/{name}"
         return group.arn if group else self.arn("autoscaling", f"autoScalingGroup:*:{tail}"), tags
 

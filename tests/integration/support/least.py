@@ -47,7 +47,9 @@ def wants(made: Iterable[Call]) -> dict[str, list[tuple[Need, str]]]:
     found: dict[str, dict[str, tuple[Need, str]]] = defaultdict(dict)
     for call in made:
         for need in call.needs if not call.denied else ():
-            key = json.dumps([need.action, need.resource, call.region, need.context], sort_keys=True)
+            key = json.dumps(
+                [need.action, need.resource, call.region, need.context], sort_keys=True
+            )
             found[call.role][key] = (need, call.region)
     return {role: list(rows.values()) for role, rows in found.items()}
 
@@ -66,7 +68,7 @@ def granted(documents: list[dict[str, Any]]) -> Iterator[tuple[str, str, list[di
                 less = copy.deepcopy(documents)
                 rest = [one for one in statement["Action"] if one != action]
                 # A statement without actions says nothing at all.
-                less[d]["Statement"][s:s + 1] = [{**statement, "Action": rest}] if rest else []
+                less[d]["Statement"][s : s + 1] = [{**statement, "Action": rest}] if rest else []
                 yield statement["Sid"], action, less
 
 

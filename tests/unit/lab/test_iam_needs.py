@@ -22,7 +22,8 @@ REFERENCE = json.loads(
 HERE = Context()
 # Dependent actions that only parameters ask for which our roles never give.
 NOT_OURS = {
-    "kms:CreateKey": {"iam:CreateServiceLinkedRole"},  # a multi-region key
+    # A multi-region key; and by KMS's own reference a policy in CreateKey wants no PutKeyPolicy.
+    "kms:CreateKey": {"iam:CreateServiceLinkedRole", "kms:PutKeyPolicy"},
     "ec2:CreateLaunchTemplate": {"ssm:GetParameters"},  # an image by resolve:ssm:
     "ec2:CreateLaunchTemplateVersion": {"ssm:GetParameters"},
     "ec2:DescribeLaunchTemplateVersions": {"ssm:GetParameters"},
@@ -127,7 +128,7 @@ WHOLE = [
         {"TagSpecification.1.ResourceType": "vpc-endpoint", **TAGS, **INTERFACE},
     ),
     ("ec2", "AuthorizeSecurityGroupIngress", {"GroupId": "sg-1"}),
-    ("kms", "CreateKey", {"Tags": [{"TagKey": "k", "TagValue": "v"}], "Policy": "{}"}),
+    ("kms", "CreateKey", {"Tags": [{"TagKey": "k", "TagValue": "v"}]}),
     ("ssm", "CreateDocument", {"Name": "d", "Tags": [{"Key": "k", "Value": "v"}]}),
     ("eks", "CreateCluster", {"name": "c", "roleArn": ROLE, "tags": {"k": "v"}}),
     ("eks", "CreateNodegroup", {"clusterName": "c", "nodegroupName": "n", "nodeRole": ROLE}),
