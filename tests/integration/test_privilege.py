@@ -35,10 +35,9 @@ def test_a_roles_own_policy_allows_its_calls_and_every_action_of_it_is_needed(
     documents = built.principal.documents_of(role)
     alone = [need for need, region in wanted if not least.allowed(documents, need, region)]
     assert alone == []
+    # A killed run may show more than an undisturbed one, so `beyond` may tell of what was seen.
     surplus = set(least.surplus(documents, wanted))
-    told = beyond.actions(role)
-    assert surplus - told == set(), "no call of the main job needs these"
-    assert told - surplus == set(), "the main job does show these"
+    assert surplus - beyond.actions(role) == set(), "no call of the main job needs these"
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from importlib import resources
 from pathlib import Path
 
@@ -54,6 +55,13 @@ def test_the_named_task_makes_the_call(group):
     for one in group["actions"]:
         operation = group.get("behind") or one.rpartition(":")[2]
         assert calls(text, operation), one
+
+
+def test_what_is_told_stands_in_the_policy():
+    for group in GROUPS:
+        policy = json.loads((ROOT / f"roles/{group['role']}/files/policy.json").read_text())
+        rows = {(row["Sid"], name) for row in policy["Statement"] for name in row["Action"]}
+        assert beyond.actions(group["role"]) <= rows
 
 
 def test_no_action_stands_twice():
