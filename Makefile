@@ -3,23 +3,27 @@ SHELL := /bin/sh
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-STAMP := $(VENV)/.ready-$(shell cat requirements.txt test-requirements.txt tools/venv.sh | cksum | tr -d ' ')
+STAMP := $(VENV)/.ready-$(shell cat requirements.txt test-requirements.txt tools/venv.sh tools/zip_bytecode.py | cksum | tr -d ' ')
 LAB = . ./.lab/env &&
 CLUSTER ?= lab
 
-.PHONY: help venv lab lab-stop demo test test-all lint sanity docs-lint unit integration molecule bench soak clean
+# Hundreds of Python processes each: without their compiled files all of them compile what they import.
+unexport PYTHONDONTWRITEBYTECODE
+
+.PHONY: help venv lab lab-stop demo test test-all lint sanity docs-lint unit integration molecule bench soak chaos clean
 
 help:
 	@echo 'make demo      build the shared-GPU cluster on the local lab; ends in a table; leaves the lab up'
 	@echo 'make test      all tests: lint, unit, integration on the lab, molecule'
 	@echo 'make bench     the figures of build/bench.json'
 	@echo 'make soak      minutes of trouble for the agents (GPUSHARE_SOAK_MINUTES, default 10)'
+	@echo 'make chaos     site.yml and destroy.yml killed at many points (GPUSHARE_CHAOS_POINTS, default 60)'
 	@echo 'make lab       start the lab only; then: . .lab/env'
 	@echo 'make lab-stop  end the lab without a trace'
 
 venv: $(STAMP)
 
-$(STAMP): requirements.txt test-requirements.txt tools/venv.sh
+$(STAMP): requirements.txt test-requirements.txt tools/venv.sh tools/zip_bytecode.py
 	@PYTHON=$(PYTHON) tools/venv.sh $(VENV)
 	@touch $@
 
@@ -57,11 +61,16 @@ test: venv
 soak: venv
 	@tools/soak.sh
 
+# Kills at many points on a lab of its own; hours.
+chaos: venv
+	@tools/chaos.sh
+
 # Also at kill points that nobody has tried, and with the figures.
 test-all:
 	@GPUSHARE_ALL=1 GPUSHARE_SEED=$$$$ $(MAKE) test
 	@$(MAKE) bench
 	@$(MAKE) soak
+	@$(MAKE) chaos
 
 clean: lab-stop
 	@rm -rf build $(VENV)

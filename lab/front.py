@@ -1,6 +1,6 @@
 """The one layer in front of moto: records calls, makes faults, and routes what we serve ourselves.
 
-/_lab/health, /_lab/calls, /_lab/faults, /_lab/latencies, /_lab/authn/<cluster> and what doors.py
+/_lab/health, calls, faults, latencies, quotas, authn/<cluster> and what doors.py
 opens are the lab's own; service eks and six operations of ssm are ours; the rest is moto's.
 """
 
@@ -18,7 +18,7 @@ from typing import Any
 from urllib.parse import parse_qs
 
 from lab import LabError
-from lab.aws import SERVICE_ACCESS_KEY, Context, ServiceError, routes
+from lab.aws import SERVICE_ACCESS_KEY, Context, ServiceError, quota_patches, routes
 from lab.aws.eks import Eks
 from lab.aws.identity import principal_of
 from lab.doors import Doors
@@ -194,6 +194,8 @@ class Front:
                     raise ValueError(f"unknown states {sorted(unknown)}")
                 self.eks.registry.latencies.update(given)
             return dict(self.eks.registry.latencies)
+        if name == "quotas":
+            return quota_patches.set_quotas(json.loads(body) if method == "POST" else {})
         if self.doors and name == "nodes" and method == "POST":
             return self.doors.nodes(json.loads(body))
         if self.doors and name in ("pods", "clusters") and method in ("GET", "POST"):

@@ -23,7 +23,8 @@ from werkzeug.serving import WSGIRequestHandler, make_server
 from lab import LabError, nvml
 from lab.aws import ACCOUNT_ID, autoscaling_patches, moto_patches, patches, ssm
 from lab.aws.eks import Eks
-from lab.aws.eks_state import ControlPlane
+from lab.aws.eks_state import ControlPlane, Registry
+from lab.cloud import CloudControllers
 from lab.doors import Doors
 from lab.front import Front
 from lab.joiner import Joiner, running_instances
@@ -46,12 +47,13 @@ class _QuietHandler(WSGIRequestHandler):
 
 
 class Plane:
-    """A control plane with the effect of NVIDIA's plugin on its nodes, and the pods that run."""
+    """A control plane, the effect of NVIDIA's plugin, the pods that run, and AWS's controllers."""
 
-    def __init__(self, plane: Any, slots: Slots) -> None:
+    def __init__(self, plane: Any, slots: Slots, registry: Registry) -> None:
         from lab.deviceplugin import DevicePluginEffect
 
         self.plane = plane
+        self.cloud = CloudControllers(plane, lambda: registry.get(plane.name), registry.aws)
         self.effect = DevicePluginEffect(plane)
         self.pods = PodRunner(
             plane,
@@ -68,8 +70,10 @@ class Plane:
         self.plane.start()
         self.effect.start()
         self.pods.start()
+        self.cloud.start()
 
     def stop(self) -> None:
+        self.cloud.stop()
         self.pods.stop()
         self.effect.stop()
         self.plane.stop()
@@ -111,6 +115,7 @@ class Daemon:
                 audit=os.environ.get("GPUSHARE_LAB_AUDIT") == "1",
             ),
             self.slots,
+            self.eks.registry,
         )
 
     def _write_kubeconfigs(self) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from lab.aws import Context, ServiceError
+from lab.aws import Context, ServiceError, passing
 from lab.aws import eks_access as access
 from lab.aws.eks_state import (
     Cluster,
@@ -141,6 +141,7 @@ class Clusters:
         try:
             vpc = record["resourcesVpcConfig"]
             vpc["clusterSecurityGroupId"] = self._security_group(cluster, vpc["vpcId"])
+            self._interfaces(cluster)
             services = record["kubernetesNetworkConfig"]["serviceIpv4Cidr"]
             plane = self.registry.factory(cluster.name, record["version"], services)
             cluster.control_plane = plane
@@ -190,6 +191,33 @@ class Clusters:
         )
         return str(group)
 
+    def _interfaces(self, cluster: Cluster) -> None:
+        """The control plane's own, in two subnets: they hold these and the security group."""
+        from moto.ec2.models import ec2_backends
+
+        vpc, ec2 = cluster.record["resourcesVpcConfig"], self.registry.aws("ec2", cluster.region)
+        backend = ec2_backends[cluster.context.account_id][cluster.region]
+        text = f"Amazon EKS {cluster.name}"
+        for subnet in vpc["subnetIds"][:2]:
+            made = ec2.create_network_interface(
+                SubnetId=subnet,
+                Groups=[vpc["clusterSecurityGroupId"], *vpc["securityGroupIds"]],
+                Description=text,
+            )["NetworkInterface"]["NetworkInterfaceId"]
+            passing.mark(backend.enis[made], text, kind="interface")
+            cluster.eni_ids.append(made)
+
+    def _drop_interfaces(self, cluster: Cluster) -> None:
+        from moto.ec2.models import ec2_backends
+
+        backend = ec2_backends[cluster.context.account_id][cluster.region]
+        for eni_id in cluster.eni_ids:
+            if eni_id in backend.enis:
+                backend.enis[eni_id].requester_managed = False
+                self.registry.aws("ec2", cluster.region).delete_network_interface(
+                    NetworkInterfaceId=eni_id
+                )
+
     def describe(self, params: dict[str, Any], context: Context) -> dict[str, Any]:
         cluster = self.registry.find(params["name"], context)
         return {"cluster": copy.deepcopy(cluster.record)}
@@ -222,6 +250,7 @@ class Clusters:
         self.registry.pause("DeleteCluster")
         if cluster.control_plane is not None:
             cluster.control_plane.stop()
+        self._drop_interfaces(cluster)
         group = cluster.record["resourcesVpcConfig"].get("clusterSecurityGroupId")
         if group:
             try:

@@ -75,6 +75,7 @@ class Cluster:
     access_entries: dict[str, dict[str, Any]] = field(default_factory=dict)
     associations: dict[str, dict[str, Any]] = field(default_factory=dict)
     updates: dict[str, dict[str, Any]] = field(default_factory=dict)
+    eni_ids: list[str] = field(default_factory=list)
     lock: threading.RLock = field(default_factory=threading.RLock)
 
     def identify(self, principal_arn: str) -> dict[str, Any] | None:

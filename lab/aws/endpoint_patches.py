@@ -2,29 +2,23 @@
 
 - a second endpoint of one service with private DNS is refused, and private DNS where the VPC has no
   DNS hostnames, and two subnets of one zone;
+- an interface endpoint's network interfaces have its security groups;
 - a deleted endpoint is told as deleting for a moment, then never again, and keeps its service's
-  private DNS until then; moto tells it as deleted for ever.
+  private DNS and its interfaces until then; moto tells it as deleted for ever.
 """
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 from moto.ec2.exceptions import EC2ClientError
 from moto.ec2.models import EC2Backend
 
-# AWS takes minutes.
-DELETING_SECONDS = 1.0
+from lab.aws import passing
+
 _plain_create = EC2Backend.create_vpc_endpoint
 _plain_delete = EC2Backend.delete_vpc_endpoints
 _plain_describe = EC2Backend.describe_vpc_endpoints
-
-
-def _forget_the_gone(backend: EC2Backend) -> None:
-    for endpoint in list(backend.vpc_end_points.values()):
-        if endpoint.__dict__.get("gone_at", float("inf")) <= time.monotonic():
-            backend.vpc_end_points.pop(endpoint.id, None)
 
 
 def _refuse_dns(backend: EC2Backend, vpc_id: str, service_name: str) -> None:
@@ -51,7 +45,7 @@ def _true(value: Any) -> bool:
 
 
 def _create(self: EC2Backend, vpc_id: str, service_name: str, **more: Any) -> Any:
-    _forget_the_gone(self)
+    passing.settle(self)
     if str(more.get("endpoint_type")).lower() == "interface":
         zones = [self.get_subnet(one).availability_zone for one in more.get("subnet_ids") or []]
         if len(set(zones)) < len(zones):
@@ -62,7 +56,13 @@ def _create(self: EC2Backend, vpc_id: str, service_name: str, **more: Any) -> An
             )
         if more.get("private_dns_enabled"):
             _refuse_dns(self, vpc_id, service_name)
-    return _plain_create(self, vpc_id=vpc_id, service_name=service_name, **more)
+    endpoint = _plain_create(self, vpc_id=vpc_id, service_name=service_name, **more)
+    groups = [self.get_security_group_from_id(one) for one in more.get("security_group_ids") or []]
+    for eni_id in endpoint.network_interface_ids or []:
+        text = f"VPC Endpoint Interface {endpoint.id}"
+        eni = passing.mark(self.enis[eni_id], text, kind="vpc_endpoint")
+        eni._group_set = groups or eni._group_set
+    return endpoint
 
 
 def _delete(self: EC2Backend, vpce_ids: list[str] | None = None) -> None:
@@ -71,14 +71,23 @@ def _delete(self: EC2Backend, vpce_ids: list[str] | None = None) -> None:
         for one in vpce_ids or []
         if one in self.vpc_end_points and self.vpc_end_points[one].state != "deleting"
     ]
-    _plain_delete(self, [endpoint.id for endpoint in doomed])
+    ids = [endpoint.id for endpoint in doomed]
+    held = {one: self.enis[one] for e in doomed for one in e.network_interface_ids or []}
+    _plain_delete(self, ids)
+    self.enis.update(held)
     for endpoint in doomed:
         endpoint.state = "deleting"
-        endpoint.gone_at = time.monotonic() + DELETING_SECONDS
+
+    def end() -> None:
+        passing.drop(self, held)
+        for one in ids:
+            self.vpc_end_points.pop(one, None)
+
+    passing.later(self, end)
 
 
 def _describe(self: EC2Backend, *given: Any, **more: Any) -> Any:
-    _forget_the_gone(self)
+    passing.settle(self)
     return _plain_describe(self, *given, **more)
 
 

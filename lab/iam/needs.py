@@ -34,7 +34,7 @@ SSM_DOCUMENTS = {
     *("CreateDocument", "DescribeDocument", "DeleteDocument", "GetDocument", "UpdateDocument"),
     "UpdateDocumentDefaultVersion",
 }
-SSM_PARAMETERS = {"GetParameter", "PutParameter", "DeleteParameter"}
+SSM_PARAMETERS = {"DeleteParameter", "GetParameter", "GetParameterHistory", "PutParameter"}
 SSM_TAGS = {"AddTagsToResource", "RemoveTagsFromResource", "ListTagsForResource"}
 SSM_WITHOUT_RESOURCE = {
     *("DescribeInstanceInformation", "DescribeParameters", "GetCommandInvocation"),
@@ -157,8 +157,12 @@ def _ssm(operation: str, params: Mapping[str, Any], at: Resources) -> Iterator[N
             yield Need("ssm:AddTagsToResource", arn, asked)
     elif operation in SSM_PARAMETERS or operation in ("GetParameters", *SSM_TAGS):
         names = params.get("Names") or [params.get("Name") or params["ResourceId"]]
+        given = {tag["Key"]: tag["Value"] for tag in params.get("Tags", [])}
         for name in names:
-            yield Need(f"ssm:{operation}", at.parameter(name))
+            yield Need(f"ssm:{operation}", at.parameter(name), _asked(given))
+            if operation == "PutParameter" and given:
+                # Systems Manager's guide, as for documents.
+                yield Need("ssm:AddTagsToResource", at.parameter(name), _asked(given))
     elif operation == "GetParametersByPath":
         yield Need("ssm:GetParametersByPath", at.parameter(params["Path"]))
     else:
@@ -179,6 +183,18 @@ def _autoscaling(operation: str, params: Mapping[str, Any], at: Resources) -> It
         yield Need(f"autoscaling:{operation}", arn, seen)
 
 
+def _balancing(operation: str, params: Mapping[str, Any], at: Resources) -> Iterator[Need]:
+    if operation.startswith("Describe"):
+        yield Need(f"elasticloadbalancing:{operation}")
+        return
+    name = params.get("LoadBalancerArn") or params.get("TargetGroupArn")
+    if not name and "LoadBalancerName" not in params:
+        raise LabError(f"the lab does not know the resources of elasticloadbalancing:{operation}")
+    arn, tags = at.balancer(name or "", params.get("LoadBalancerName", ""))
+    seen = _there(tags, "elasticloadbalancing:ResourceTag")
+    yield Need(f"elasticloadbalancing:{operation}", arn, seen)
+
+
 def _sts(operation: str, params: Mapping[str, Any], at: Resources) -> Iterator[Need]:
     if operation != "AssumeRole":
         raise LabError(f"the lab does not know the resources of sts:{operation}")
@@ -192,5 +208,6 @@ _SERVICES: dict[str, Callable[[str, Mapping[str, Any], Resources], Iterator[Need
     "logs": _logs,
     "ssm": _ssm,
     "autoscaling": _autoscaling,
+    "elasticloadbalancing": _balancing,
     "sts": _sts,
 }

@@ -43,6 +43,7 @@ RESOURCES = {
     "DeleteVpc": "vpc=VpcId",
     "DeleteVpcEndpoints": "vpc-endpoint=VpcEndpointId",
     "DeregisterImage": "image=ImageId",
+    "DeleteVolume": "volume=VolumeId",
     "DescribeVpcAttribute": "vpc=VpcId",
     "DetachInternetGateway": "internet-gateway=InternetGatewayId vpc=VpcId",
     "DisassociateRouteTable": "association=AssociationId",
@@ -58,6 +59,7 @@ RESOURCES = {
     "ReplaceRoute": "route-table=RouteTableId",
     "RevokeSecurityGroupEgress": "security-group=GroupId",
     "RevokeSecurityGroupIngress": "security-group=GroupId",
+    "TerminateInstances": "instance=InstanceId",
     "UpdateSecurityGroupRuleDescriptionsIngress": "security-group=GroupId",
 }
 # What RunInstances makes beside the instance.

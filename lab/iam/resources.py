@@ -8,6 +8,8 @@ from typing import Any
 from moto.autoscaling.models import autoscaling_backends
 from moto.ec2.models import ec2_backends
 from moto.ec2.utils import EC2_PREFIX_TO_RESOURCE, get_prefix
+from moto.elb.models import elb_backends
+from moto.elbv2.models import elbv2_backends
 from moto.iam.models import iam_backends
 from moto.kms.models import kms_backends
 from moto.logs.models import logs_backends
@@ -115,6 +117,17 @@ class Resources:
         tags = {tag["Key"]: tag.get("Value") or "" for tag in (group.tags if group else [])}
         tail = f"autoScalingGroupName/{name}"
         return group.arn if group else self.arn("autoscaling", f"autoScalingGroup:*:{tail}"), tags
+
+    def balancer(self, arn: str, name: str = "") -> tuple[str, dict[str, str]]:
+        """(ARN, tags) of a load balancer or target group by its ARN, or a classic one by name."""
+        where = self.context.account_id, self.context.region
+        if not arn:
+            found = elb_backends[where[0]][where[1]].load_balancers.get(name)
+            return self.arn("elasticloadbalancing", f"loadbalancer/{name}"), dict(
+                found.tags if found else {}
+            )
+        tags = elbv2_backends[where[0]][where[1]].tagging_service.get_tag_dict_for_resource(arn)
+        return arn, tags
 
     # -- EKS ------------------------------------------------------------------------------------
 

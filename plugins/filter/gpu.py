@@ -1,6 +1,6 @@
 # Copyright: (c) 2026, gpushare.eks contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Thin face of module_utils/_pools.py, _shares.py, _report.py, _node_config.py and _policies.py."""
+"""Thin face of _pools.py, _quotas.py, _shares.py, _report.py, _node_config.py and _policies.py."""
 
 from __future__ import annotations
 
@@ -9,16 +9,8 @@ from typing import Any
 
 from ansible.errors import AnsibleFilterError
 
-from ansible_collections.gpushare.eks.plugins.module_utils._catalog import CATALOG
-from ansible_collections.gpushare.eks.plugins.module_utils._node_config import (
-    node_config as _node_config,
-)
-from ansible_collections.gpushare.eks.plugins.module_utils._policies import policies as _policies
-from ansible_collections.gpushare.eks.plugins.module_utils._pools import RESOURCE
-from ansible_collections.gpushare.eks.plugins.module_utils._pools import derive as _derive
-from ansible_collections.gpushare.eks.plugins.module_utils._report import report as _report
-from ansible_collections.gpushare.eks.plugins.module_utils._report import table as _table
-from ansible_collections.gpushare.eks.plugins.module_utils._shares import workload as _workload
+from ansible_collections.gpushare.eks.plugins.module_utils._names import RESOURCE
+from ansible_collections.gpushare.eks.plugins.plugin_utils.faces import call, pure
 
 
 def derive(
@@ -33,9 +25,9 @@ def derive(
 ) -> dict[str, Any]:
     """See _pools.derive."""
     try:
-        return _derive(
+        return pure("_pools", "derive")(
             pools,
-            catalog or CATALOG,
+            catalog or pure("_catalog", "CATALOG"),
             cluster_name=cluster_name,
             resource=resource,
             zones=zones or (),
@@ -55,16 +47,16 @@ def gpu_workload(
     framework: str | None = None,
 ) -> dict[str, Any]:
     """See _shares.workload."""
-    try:
-        return _workload(
-            gpu_memory,
-            derived=derived,
-            pool=pool,
-            gpu_compute_percent=gpu_compute_percent,
-            framework=framework,
-        )
-    except ValueError as problem:
-        raise AnsibleFilterError(f"gpushare.eks.gpu_workload: {problem}") from problem
+    return call(
+        "gpu_workload",
+        "_shares",
+        "workload",
+        gpu_memory,
+        derived=derived,
+        pool=pool,
+        gpu_compute_percent=gpu_compute_percent,
+        framework=framework,
+    )
 
 
 def fleet_report(
@@ -77,17 +69,17 @@ def fleet_report(
         raise AnsibleFilterError(
             "gpushare.eks.fleet_report: give {'nodes': [...], 'pods': [...]} as kubernetes JSON"
         )
-    try:
-        return _report(
-            derived["cluster_name"],
-            derived["resource"],
-            derived,
-            seen["nodes"],
-            seen["pods"],
-            readings or [],
-        )
-    except ValueError as problem:
-        raise AnsibleFilterError(f"gpushare.eks.fleet_report: {problem}") from problem
+    return call(
+        "fleet_report",
+        "_report",
+        "report",
+        derived["cluster_name"],
+        derived["resource"],
+        derived,
+        seen["nodes"],
+        seen["pods"],
+        readings or [],
+    )
 
 
 def fleet_table(report: Mapping[str, Any]) -> str:
@@ -96,23 +88,34 @@ def fleet_table(report: Mapping[str, Any]) -> str:
         raise AnsibleFilterError(
             "gpushare.eks.fleet_table: give a report of fleet_report, schema 1"
         )
-    return _table(report)
+    return pure("_report", "table")(report)
 
 
 def node_config(pool: Mapping[str, Any], cluster: Mapping[str, Any]) -> str:
     """See _node_config.node_config."""
-    try:
-        return _node_config(pool, cluster)
-    except ValueError as problem:
-        raise AnsibleFilterError(f"gpushare.eks.node_config: {problem}") from problem
+    return call("node_config", "_node_config", "node_config", pool, cluster)
+
+
+def quota_check(
+    catalog: Mapping[str, Any],
+    pools: list[dict[str, Any]],
+    region: str,
+    network: Mapping[str, Any] | None = None,
+) -> dict[str, list[str]]:
+    """See _quotas.judge; `catalog` is what ec2_catalog_info returned."""
+    return pure("_quotas", "judge")(
+        catalog["quotas"],
+        pools,
+        catalog["instance_types"],
+        catalog["offerings"],
+        region=region,
+        network=network,
+    )
 
 
 def iam_policies(document: Mapping[str, Any], **facts: Any) -> list[dict[str, Any]]:
     """See _policies.policies."""
-    try:
-        return _policies(document, **facts)
-    except ValueError as problem:
-        raise AnsibleFilterError(f"gpushare.eks.iam_policies: {problem}") from problem
+    return call("iam_policies", "_policies", "policies", document, **facts)
 
 
 class FilterModule:
@@ -126,4 +129,5 @@ class FilterModule:
             "fleet_table": fleet_table,
             "iam_policies": iam_policies,
             "node_config": node_config,
+            "quota_check": quota_check,
         }

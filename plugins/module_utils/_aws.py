@@ -18,10 +18,10 @@ MAX_CONNECTIONS = 32
 _RESERVED_TAG = "aws:"
 
 
-def client(module: Any, service: str) -> Any:
+def client(module: Any, service: str, max_attempts: int = 10) -> Any:
     """A boto3 client from the module's options, with adaptive retries."""
     config = Config(
-        retries={"mode": "adaptive", "max_attempts": 10},
+        retries={"mode": "adaptive", "max_attempts": max_attempts},
         max_pool_connections=MAX_CONNECTIONS,
         connect_timeout=10,
     )

@@ -13,21 +13,18 @@ from typing import Any
 
 from ansible_collections.gpushare.eks.plugins.module_utils._aws import client
 from ansible_collections.gpushare.eks.plugins.module_utils._catalog import CATALOG
+from ansible_collections.gpushare.eks.plugins.module_utils._ec2_quotas import read_quotas
 from ansible_collections.gpushare.eks.plugins.module_utils._errors import (
+    AccessDenied,
     InvalidInput,
-    NotFound,
+    Unreachable,
     aws_errors,
 )
 
 # DescribeInstanceTypes answers at most 100 types a page.
 _PAGE = 100
-# EC2 counts vCPUs of running instances by family: (on-demand, spot) quota codes.
-_QUOTAS = {
-    "standard": ("L-1216C47A", "L-34B43A08"),
-    "g": ("L-DB2E81BA", "L-3819A6DF"),
-    "p": ("L-417A185B", "L-7212CCBC"),
-}
-_FAMILIES = {**dict.fromkeys("acdhimrtz", "standard"), "g": "g", "vt": "g", "p": "p"}
+# Where no way leads to Service Quotas, that shall show in seconds.
+_QUOTA_ATTEMPTS = 3
 
 
 def catalog(module: Any) -> dict[str, Any]:
@@ -46,9 +43,19 @@ def catalog(module: Any) -> dict[str, Any]:
         "offerings": offerings(ec2, names, params["zones"]),
         "quotas": {},
     }
+    unread = None
     if params["quotas"]:
-        found["quotas"] = quotas(client(module, "service-quotas"), names)
-    return {"changed": False, "catalog": found}
+        service = client(module, "service-quotas", max_attempts=_QUOTA_ATTEMPTS)
+        try:
+            found["quotas"] = read_quotas(
+                service, ec2, types, params["cluster_name"], lambda more: instance_types(ec2, more)
+            )
+        except (AccessDenied, Unreachable) as error:
+            unread = error.as_dict()
+            module.warn(
+                f"The quotas of the account are not known, so nothing is said of them: {error}"
+            )
+    return {"changed": False, "catalog": found, "quotas_unread": unread}
 
 
 def instance_types(ec2: Any, names: list[str], region: str | None = None) -> dict[str, Any]:
@@ -118,47 +125,6 @@ def offerings(ec2: Any, names: list[str], zones: Iterable[str] | None) -> dict[s
                     found[row["InstanceType"]].add(row["Location"])
     wanted = set(zones or [])
     return {name: sorted(at & wanted if wanted else at) for name, at in found.items()}
-
-
-def quotas(service: Any, names: list[str]) -> dict[str, dict[str, Any]]:
-    """{code: {"name", "vcpus", "capacity_type", "instance_types"}} of the types' families."""
-    found: dict[str, dict[str, Any]] = {}
-    for name in names:
-        family = _FAMILIES.get(_letters(name))
-        for capacity_type, code in zip(
-            ("on_demand", "spot"), _QUOTAS.get(family or "", ()), strict=False
-        ):
-            if code not in found:
-                quota = _quota(service, code)
-                found[code] = {
-                    "name": quota["QuotaName"],
-                    "vcpus": int(quota["Value"]),
-                    "capacity_type": capacity_type,
-                    "instance_types": [],
-                }
-            found[code]["instance_types"].append(name)
-    return found
-
-
-def _quota(service: Any, code: str) -> dict[str, Any]:
-    """The account's value, or AWS's default where the account has none of its own."""
-    where = {"ServiceCode": "ec2", "QuotaCode": code}
-    try:
-        with aws_errors(f"EC2 quota {code}"):
-            return service.get_service_quota(**where)["Quota"]
-    except NotFound:
-        with aws_errors(f"EC2 quota {code}"):
-            return service.get_aws_default_service_quota(**where)["Quota"]
-
-
-def _letters(name: str) -> str:
-    """g4dn.xlarge -> g, vt1.3xlarge -> vt: the letters before the generation."""
-    letters = ""
-    for character in name:
-        if not character.isalpha():
-            break
-        letters += character
-    return letters
 
 
 def _batches(names: list[str]) -> list[list[str]]:

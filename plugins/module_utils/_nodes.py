@@ -207,6 +207,10 @@ class Cluster:
         live = "status.phase!=Succeeded,status.phase!=Failed,spec.nodeName!="
         return self.list("/api/v1/pods", "list_pods", fieldSelector=live)
 
+    def all_pods(self) -> list[dict[str, Any]]:
+        """All pods, those that wait and those that have ended among them."""
+        return self.list("/api/v1/pods", "list_pods")
+
     def agent_pods(self) -> list[dict[str, Any]]:
         """The pods of the agent that keeps nodes' numbers, wherever it is installed."""
         label = f"app.kubernetes.io/name={AGENT_NAME}"

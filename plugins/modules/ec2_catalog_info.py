@@ -10,7 +10,8 @@ version_added: 0.1.0
 short_description: Read instance types, their GPUs, zones and quotas in one call
 description:
   - Asks EC2 what the instance types are made of, which zones offer them and, if wanted, how many
-    vCPUs the account may run of their families.
+    vCPUs the account may run of their families, how many addresses, VPCs and NAT gateways it may
+    have, and how much of that is in use.
   - The result has the shape of the collection's own dated catalog and can stand in for it. What a
     pod can use of a GPU's memory (C(usable_mib)) is always from that table, as EC2 does not know.
 author:
@@ -26,9 +27,15 @@ options:
     type: list
     elements: str
   quotas:
-    description: Also read the quotas on running instances (Service Quotas).
+    description:
+      - Also read the quotas on running instances, Elastic IP addresses, VPCs and NAT gateways
+        (Service Quotas), and how much of them is in use.
+      - A caller who may not read them, or does not reach Service Quotas, gets a warning.
     type: bool
     default: false
+  cluster_name:
+    description: The cluster whose part of the use is told apart (C(ours)).
+    type: str
 attributes:
   check_mode:
     description: Only reads, in check mode as well.
@@ -48,6 +55,7 @@ EXAMPLES = r"""
   gpushare.eks.ec2_catalog_info:
     instance_types: [m6i.large, g4dn.xlarge]
     quotas: true
+    cluster_name: demo
   register: ec2
 
 - name: Tell in which zones there are T4
@@ -79,7 +87,11 @@ catalog:
     quotas:
       L-DB2E81BA:
         name: Running On-Demand G and VT instances
-        vcpus: 64
+        service: ec2
+        unit: vCPUs
+        value: 64
+        used: 12
+        ours: 4
         capacity_type: on_demand
         instance_types: [g4dn.xlarge]
   contains:
@@ -108,9 +120,17 @@ catalog:
       type: dict
       returned: always
     quotas:
-      description: By quota code; empty unless O(quotas=true).
+      description:
+        - By quota code; empty unless O(quotas=true), and where they could not be read.
+        - C(used) is what the whole account uses in the region, C(ours) the part of O(cluster_name).
+          NAT gateways have both for each zone, in C(zones).
       type: dict
       returned: always
+quotas_unread:
+  description: Why the quotas could not be read; null where they were, or were not asked for.
+  returned: always
+  type: dict
+  sample: null
 """
 
 from ansible_collections.amazon.aws.plugins.module_utils.modules import AnsibleAWSModule
@@ -122,6 +142,7 @@ SPEC = {
     "instance_types": {"type": "list", "elements": "str", "required": True},
     "zones": {"type": "list", "elements": "str"},
     "quotas": {"type": "bool", "default": False},
+    "cluster_name": {"type": "str"},
 }
 
 

@@ -1,4 +1,4 @@
-"""The lab that `make integration` started, and one cluster on it, built through two SIGKILLs."""
+"""The lab that `make integration` started, and one cluster on it, built through three SIGKILLs."""
 
 from __future__ import annotations
 
@@ -42,6 +42,7 @@ class Built:
     check: playbook.Run
     killed: list[str]
     site: playbook.Run
+    seed: int
     principal: Principal
 
 
@@ -74,15 +75,15 @@ def principal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Principal]:
 
 @pytest.fixture(scope="session")
 def built(principal: Principal, tmp_path_factory: pytest.TempPathFactory) -> Built:
-    """site.yml: in check mode without us in the account, killed at two tasks, whole."""
+    """site.yml: in check mode without us in the account, killed at three tasks, whole."""
     tmp: Path = tmp_path_factory.mktemp("site")
     before = aws_state.objects(CLUSTER)
     check = principal.run("site.yml", "--check", "--diff", extra_vars=VARS)
     assert aws_state.objects(CLUSTER) == before, "check mode changed the account"
-    # One pair for everybody, so that a red run is the change's; `make test-all` moves them.
+    # The same for everybody, so that a red run is the change's; `make test-all` moves them.
     seed = int(os.environ.get("GPUSHARE_SEED", "7"))
     print(f"kill points by GPUSHARE_SEED={seed}")
-    points = sorted(random.Random(seed).sample(range(8, check.output.count("TASK [")), 2))
+    points = sorted(random.Random(seed).sample(range(8, check.output.count("TASK [")), 3))
     killed = [
         kill.run_until(
             "site.yml",
@@ -97,4 +98,4 @@ def built(principal: Principal, tmp_path_factory: pytest.TempPathFactory) -> Bui
     site = principal.run("site.yml", extra_vars=VARS)
     if site.rc == 0:
         principal.let_in(CLUSTER)
-    return Built(CLUSTER, before, check, killed, site, principal)
+    return Built(CLUSTER, before, check, killed, site, seed, principal)

@@ -84,6 +84,28 @@ def test_a_fraction_of_an_integer_resource_is_refused(tmp_path: Path) -> None:
     assert "3Gi" in refused.output, refused
 
 
+def _quotas(values: dict[str, int | None]) -> None:
+    endpoint = boto3.client("sts").meta.endpoint_url
+    requests.post(f"{endpoint}/_lab/quotas", json=values, timeout=10).raise_for_status()
+
+
+def test_an_account_without_the_quota_is_refused_before_anything_is_made() -> None:
+    endpoint = boto3.client("sts").meta.endpoint_url
+    began = _calls()
+    _quotas({"L-DB2E81BA": 0})
+    try:
+        refused = playbook.run("site.yml", extra_vars={"gpushare_cluster_name": "without-quota"})
+    finally:
+        _quotas({"L-DB2E81BA": None})
+    assert refused.rc != 0
+    assert "Traceback" not in refused.output
+    for text in ("Running On-Demand G and VT instances", "--quota-code L-DB2E81BA", "min_size"):
+        assert text in refused.output, refused
+    calls = requests.get(f"{endpoint}/_lab/calls", timeout=10).json()["calls"][began:]
+    assert "GetServiceQuota" in {call["operation"] for call in calls}
+    assert all(call["operation"].startswith(("Get", "Describe", "List")) for call in calls)
+
+
 def test_no_credentials_is_a_typed_error() -> None:
     env = dict.fromkeys(("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"), "")
     failed = playbook.run("site.yml", env={**env, "AWS_SHARED_CREDENTIALS_FILE": "/nonexistent"})

@@ -3,15 +3,29 @@
 from __future__ import annotations
 
 import json
+import random
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
+import boto3
 import pytest
 
 from .conftest import VARS, Built
-from .support import aws_state, cluster
+from .support import aws_state, cluster, kill, playbook, workloads
 
 MOST_MODULE_PROCESSES = 60
+
+
+@dataclass(frozen=True)
+class Gone:
+    """The cluster's end with users' workloads in it and others' objects beside it."""
+
+    run: playbook.Run
+    vpc: str
+    foreign: str
+    stale: str
+    left: dict[str, dict]
 
 
 def test_check_mode_on_an_empty_account_tells_what_it_would_make(built: Built) -> None:
@@ -22,9 +36,30 @@ def test_check_mode_on_an_empty_account_tells_what_it_would_make(built: Built) -
 
 
 def test_a_killed_run_heals(built: Built) -> None:
-    assert len(built.killed) == 2
+    assert len(built.killed) == 3
     assert all("PLAY RECAP" not in text for text in built.killed)
     assert built.site.rc == 0, built.site
+    # Its lock was left behind, by a process that is gone.
+    assert "the run lock of cluster it was taken from" in built.site.output
+
+
+def test_a_second_run_at_the_same_time_is_refused_and_leaves_the_lock(built: Built) -> None:
+    ssm, name = boto3.client("ssm"), f"/gpushare/{built.name}/run-lock"
+    with pytest.raises(ssm.exceptions.ParameterNotFound):  # the run before gave it up
+        ssm.get_parameter(Name=name)
+    holder = {"schema": 1, "id": "elsewhere/1/1", "who": "ops@runner-9, process 1", "job": "17"}
+    ssm.put_parameter(Name=name, Value=json.dumps(holder), Type="String")
+    try:
+        for book in ("site.yml", "playbooks/destroy.yml"):
+            variables = {**VARS, "confirm_destroy": built.name}
+            refused = built.principal.run(book, extra_vars=variables)
+            assert refused.rc != 0, refused
+            told = " ".join(refused.output.split())
+            assert "being changed by another run: ops@runner-9, process 1, job 17" in told
+            assert "take_run_lock=true" in told
+            assert json.loads(ssm.get_parameter(Name=name)["Parameter"]["Value"]) == holder
+    finally:
+        ssm.delete_parameter(Name=name)
 
 
 def test_healing_left_no_duplicates(built: Built) -> None:
@@ -115,23 +150,63 @@ def test_destroy_wants_the_name_said(built: Built) -> None:
     assert f"confirm_destroy={built.name}" in refused.output
 
 
+@pytest.fixture(scope="module")
+def gone(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Gone:
+    """destroy.yml, killed three times, with users' load balancers and others' group in the VPC."""
+    workloads.services(built.name)
+    volume = workloads.claim(built.name)
+    vpc = workloads.vpc_of(built.name)
+    # Left by a controller of a Service that is long gone, and somebody else's.
+    owned = {f"kubernetes.io/cluster/{built.name}": "owned"}
+    stale = workloads.group(vpc, "k8s-elb-stale", owned)
+    foreign = workloads.group(vpc, "theirs")
+    seen = aws_state.objects(built.name)
+    for kind in ("classic load balancer", "load balancer", "target group"):
+        assert any(key.startswith(kind) for key in seen), f"no {kind}: nothing is tested"
+    assert f"volume {volume}" in seen
+    said = {**VARS, "confirm_destroy": built.name, "destroy_workloads": "true"}
+    for after in sorted(random.Random(built.seed).sample(range(12, 70), 3)):
+        kill.run_until(
+            "playbooks/destroy.yml",
+            lambda text, after=after: text.count("TASK [") >= after,
+            tmp_path_factory.mktemp("destroy") / "killed.log",
+            extra_vars=said,
+            env=built.principal.env,
+            timeout=300,
+        )
+    first = built.principal.run("playbooks/destroy.yml", extra_vars=said)
+    return Gone(first, vpc, foreign, stale, aws_state.objects(built.name))
+
+
 @pytest.mark.last
-def test_destroy_leaves_nothing(built: Built) -> None:
-    gone = built.principal.run(
+def test_destroy_leaves_nothing_but_the_vpc_that_others_hold(built: Built, gone: Gone) -> None:
+    left = {k for k in gone.left if k not in built.before}
+    # A VPC has its main route table and its default group for as long as it lives.
+    kept = {k for k in left if k.split(" ")[0] in ("vpc", "route", "security")}
+    assert left == kept, sorted(left)
+    assert f"vpc {gone.vpc}" in left
+    assert f"security group {gone.foreign}" in left
+    assert f"security group {gone.stale}" not in left
+    assert len(left) == 4, sorted(left)
+    assert set(aws_state.keys(built.name).values()) == {"PendingDeletion"}
+
+
+@pytest.mark.last
+def test_destroy_names_what_stays_and_why(built: Built, gone: Gone) -> None:
+    assert gone.run.rc != 0, gone.run
+    said = " ".join(gone.run.output.split())
+    assert f"VPC {gone.vpc}: security group {gone.foreign} (theirs) is in it" in said, gone.run
+    for key in aws_state.keys(built.name):
+        assert key in gone.run.output, "a key pending deletion must be listed"
+
+
+@pytest.mark.last
+def test_destroy_again_takes_the_vpc_and_changes_nothing_else(built: Built, gone: Gone) -> None:
+    boto3.client("ec2").delete_security_group(GroupId=gone.foreign)
+    again = built.principal.run(
         "playbooks/destroy.yml", extra_vars={**VARS, "confirm_destroy": built.name}
     )
-    assert gone.rc == 0, gone
+    assert again.rc == 0, again
+    assert again.recap["changed"] == 1, again
     left = {k: v for k, v in aws_state.objects(built.name).items() if k not in built.before}
     assert left == {}
-    states = set(aws_state.keys(built.name).values())
-    assert states == {"PendingDeletion"}
-    for key in aws_state.keys(built.name):
-        assert key in gone.output, "a key pending deletion must be listed"
-
-
-@pytest.mark.last
-def test_destroy_again_changes_nothing(built: Built) -> None:
-    said = {**VARS, "confirm_destroy": built.name}
-    again = built.principal.run("playbooks/destroy.yml", extra_vars=said)
-    assert again.rc == 0, again
-    assert again.recap["changed"] == 0, again

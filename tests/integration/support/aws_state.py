@@ -61,6 +61,13 @@ def _others(session: boto3.Session) -> dict[str, dict[str, str]]:
         found[f"auto scaling group {group['AutoScalingGroupName']}"] = _tags(group)
     for group in session.client("logs").describe_log_groups()["logGroups"]:
         found[f"log group {group['logGroupName']}"] = {}
+    for one in session.client("elb").describe_load_balancers()["LoadBalancerDescriptions"]:
+        found[f"classic load balancer {one['LoadBalancerName']}"] = {}
+    elbv2 = session.client("elbv2")
+    for one in elbv2.describe_load_balancers()["LoadBalancers"]:
+        found[f"load balancer {one['LoadBalancerName']}"] = {}
+    for one in elbv2.describe_target_groups()["TargetGroups"]:
+        found[f"target group {one['TargetGroupName']}"] = {}
     ssm = session.client("ssm")
     for document in ssm.list_documents(Filters=[{"Key": "Owner", "Values": ["Self"]}])[
         "DocumentIdentifiers"

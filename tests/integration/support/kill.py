@@ -32,7 +32,7 @@ def run_until(
     log: Path,
     *,
     extra_vars: dict,
-    env: dict[str, str],
+    env: dict[str, str] | None = None,
     timeout: float,
 ) -> str:
     """Runs ``playbook``, and kills it and all its children once ``reached(output so far)``.
@@ -47,7 +47,7 @@ def run_until(
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=subprocess.STDOUT,
-            env={**os.environ, **env, "ANSIBLE_NOCOLOR": "1", "PYTHONUNBUFFERED": "1"},
+            env={**os.environ, **(env or {}), "ANSIBLE_NOCOLOR": "1", "PYTHONUNBUFFERED": "1"},
         )
         deadline = time.monotonic() + timeout
         while not reached(log.read_text()):

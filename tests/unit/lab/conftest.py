@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import subprocess
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from lab_helpers import node_body
+from lab_helpers import REGION, node_body
 
 from lab import LabError, build
 from lab.controlplane import ControlPlane
@@ -27,6 +29,46 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     made.start()
     yield made
     made.stop()
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Callable[[str], Any]]:
+    """client(service) is a boto3 client of moto behind our patches, over HTTP."""
+    import boto3
+    from botocore.config import Config
+    from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+    from werkzeug.serving import WSGIRequestHandler, make_server
+
+    from lab.aws import moto_patches, patches
+
+    class Quiet(WSGIRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def log_request(self, *args, **more):
+            pass
+
+    moto_patches.apply()
+    patches.apply()
+    app = DomainDispatcherApplication(create_backend_app)
+    server = make_server("127.0.0.1", 0, app, threaded=True, request_handler=Quiet)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    clients: dict[str, Any] = {}
+
+    def client(service: str) -> Any:
+        if service not in clients:
+            clients[service] = boto3.client(
+                service,
+                region_name=REGION,
+                endpoint_url=f"http://127.0.0.1:{server.server_port}",
+                aws_access_key_id="testing-key",
+                aws_secret_access_key="testing-secret",
+                config=Config(retries={"max_attempts": 1}),
+            )
+        return clients[service]
+
+    yield client
+    server.shutdown()
+    server.server_close()
 
 
 @pytest.fixture

@@ -271,7 +271,7 @@ def test_the_callers_identity_is_free():
 @pytest.mark.parametrize(
     ("service", "operation"),
     [
-        ("ec2", "TerminateInstances"),
+        ("ec2", "RebootInstances"),
         ("iam", "CreateUser"),
         ("ssm", "StartSession"),
         ("sqs", "Send"),

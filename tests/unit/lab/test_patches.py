@@ -3,120 +3,12 @@
 from __future__ import annotations
 
 import json
-import threading
-import time
 
-import boto3
 import pytest
 import requests
-from botocore.config import Config
-from botocore.exceptions import ClientError
-from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
-from werkzeug.serving import WSGIRequestHandler, make_server
+from lab_helpers import code
 
-from lab.aws import moto_patches, patches
-from lab.aws.endpoint_patches import DELETING_SECONDS
-
-REGION = "us-east-1"
-
-
-class Quiet(WSGIRequestHandler):
-    protocol_version = "HTTP/1.1"
-
-    def log_request(self, *args, **more):
-        pass
-
-
-@pytest.fixture(scope="module")
-def client():
-    moto_patches.apply()
-    patches.apply()
-    app = DomainDispatcherApplication(create_backend_app)
-    server = make_server("127.0.0.1", 0, app, threaded=True, request_handler=Quiet)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    clients = {}
-
-    def client(service):
-        if service not in clients:
-            clients[service] = boto3.client(
-                service,
-                region_name=REGION,
-                endpoint_url=f"http://127.0.0.1:{server.server_port}",
-                aws_access_key_id="testing-key",
-                aws_secret_access_key="testing-secret",
-                config=Config(retries={"max_attempts": 1}),
-            )
-        return clients[service]
-
-    yield client
-    server.shutdown()
-    server.server_close()
-
-
-def code(call, **params):
-    with pytest.raises(ClientError) as error:
-        call(**params)
-    return error.value.response["Error"]["Code"]
-
-
-def test_a_network_is_taken_down_only_in_order(client):
-    ec2 = client("ec2")
-    vpc = ec2.create_vpc(CidrBlock="10.9.0.0/16")["Vpc"]["VpcId"]
-    subnet = ec2.create_subnet(VpcId=vpc, CidrBlock="10.9.0.0/24")["Subnet"]["SubnetId"]
-    gateway = ec2.create_internet_gateway()["InternetGateway"]["InternetGatewayId"]
-    ec2.attach_internet_gateway(VpcId=vpc, InternetGatewayId=gateway)
-    group = ec2.create_security_group(VpcId=vpc, GroupName="g", Description="g")["GroupId"]
-    tags = [{"Key": "Name", "Value": "nat"}]
-    eip = ec2.allocate_address(
-        Domain="vpc", TagSpecifications=[{"ResourceType": "elastic-ip", "Tags": tags}]
-    )["AllocationId"]
-    nat = ec2.create_nat_gateway(
-        SubnetId=subnet,
-        AllocationId=eip,
-        TagSpecifications=[{"ResourceType": "natgateway", "Tags": tags}],
-    )["NatGateway"]["NatGatewayId"]
-    eni = ec2.create_network_interface(SubnetId=subnet, Groups=[group])
-    eni = eni["NetworkInterface"]["NetworkInterfaceId"]
-    detach = {"VpcId": vpc, "InternetGatewayId": gateway}
-
-    assert code(ec2.delete_vpc, VpcId=vpc) == "DependencyViolation"
-    assert code(ec2.delete_security_group, GroupId=group) == "DependencyViolation"
-    assert code(ec2.delete_subnet, SubnetId=subnet) == "DependencyViolation"
-    assert code(ec2.detach_internet_gateway, **detach) == "DependencyViolation"
-    assert code(ec2.delete_internet_gateway, InternetGatewayId=gateway) == "DependencyViolation"
-    assert code(ec2.release_address, AllocationId=eip) == "InvalidIPAddress.InUse"
-
-    ec2.delete_nat_gateway(NatGatewayId=nat)
-    ec2.release_address(AllocationId=eip)
-    assert code(ec2.delete_subnet, SubnetId=subnet) == "DependencyViolation"
-    ec2.delete_network_interface(NetworkInterfaceId=eni)
-    ec2.delete_subnet(SubnetId=subnet)
-    assert code(ec2.delete_vpc, VpcId=vpc) == "DependencyViolation"
-    ec2.delete_security_group(GroupId=group)
-    assert code(ec2.delete_vpc, VpcId=vpc) == "DependencyViolation"
-    ec2.detach_internet_gateway(**detach)
-    ec2.delete_internet_gateway(InternetGatewayId=gateway)
-    ec2.delete_vpc(VpcId=vpc)
-
-
-def test_an_instance_holds_its_subnet_and_group_until_it_ends(client):
-    ec2 = client("ec2")
-    vpc = ec2.create_vpc(CidrBlock="10.8.0.0/16")["Vpc"]["VpcId"]
-    subnet = ec2.create_subnet(VpcId=vpc, CidrBlock="10.8.0.0/24")["Subnet"]["SubnetId"]
-    group = ec2.create_security_group(VpcId=vpc, GroupName="i", Description="i")["GroupId"]
-    instance = ec2.run_instances(
-        ImageId="ami-12c6146b",
-        MinCount=1,
-        MaxCount=1,
-        SubnetId=subnet,
-        SecurityGroupIds=[group],
-    )["Instances"][0]["InstanceId"]
-    assert code(ec2.delete_subnet, SubnetId=subnet) == "DependencyViolation"
-    assert code(ec2.delete_security_group, GroupId=group) == "DependencyViolation"
-    ec2.terminate_instances(InstanceIds=[instance])
-    ec2.delete_security_group(GroupId=group)
-    ec2.delete_subnet(SubnetId=subnet)
-    ec2.delete_vpc(VpcId=vpc)
+from lab.aws import quota_patches
 
 
 def test_images_with_tags_and_one_image_per_name(client):
@@ -148,15 +40,27 @@ def test_a_presigned_url_of_sts_reaches_sts(client):
     assert "GetCallerIdentityResult" in answer.text
 
 
-def test_quotas_of_ec2(client):
+def test_quotas_that_a_cluster_meets(client):
     quotas = client("service-quotas")
-    for quota, (name, value) in patches.EC2_QUOTAS.items():
-        found = quotas.get_service_quota(ServiceCode="ec2", QuotaCode=quota)["Quota"]
-        assert (found["QuotaName"], found["Value"]) == (name, value)
-    bad = {"ServiceCode": "ec2", "QuotaCode": "L-00000000"}
-    assert code(quotas.get_service_quota, **bad) == "NoSuchResourceException"
-    listed = quotas.list_aws_default_service_quotas(ServiceCode="ec2")["Quotas"]
-    assert len(listed) == len(patches.EC2_QUOTAS)
+
+    def value(code):
+        service = quota_patches.QUOTAS[code][0]
+        return quotas.get_service_quota(ServiceCode=service, QuotaCode=code)["Quota"]["Value"]
+
+    for quota, (service, name, number) in quota_patches.QUOTAS.items():
+        found = quotas.get_service_quota(ServiceCode=service, QuotaCode=quota)["Quota"]
+        assert (found["QuotaName"], found["Value"]) == (name, number)
+    for service, quota in (("ec2", "L-00000000"), ("vpc", "L-DB2E81BA")):
+        bad = {"ServiceCode": service, "QuotaCode": quota}
+        assert code(quotas.get_service_quota, **bad) == "NoSuchResourceException"
+    listed = quotas.list_aws_default_service_quotas(ServiceCode="vpc")["Quotas"]
+    assert len([row for row in listed if row["QuotaCode"] == "L-F678F1CE"]) == 1
+    quota_patches.set_quotas({"L-DB2E81BA": 4, "L-F678F1CE": 5})
+    assert (value("L-DB2E81BA"), value("L-F678F1CE")) == (4, 5)
+    quota_patches.set_quotas({"L-DB2E81BA": None, "L-F678F1CE": None})
+    assert value("L-DB2E81BA") == 768
+    with pytest.raises(ValueError, match="L-1"):
+        quota_patches.set_quotas({"L-1": 1})
 
 
 def test_documents_from_making_to_deleting(client):
@@ -185,20 +89,6 @@ def test_documents_from_making_to_deleting(client):
     assert ssm.list_tags_for_resource(**owner)["TagList"] == tags
     ssm.delete_document(Name="gpushare-x")
     assert code(ssm.describe_document, Name="gpushare-x") == "InvalidDocument"
-
-
-def test_a_group_that_another_group_names_stays(client):
-    ec2 = client("ec2")
-    vpc = ec2.create_vpc(CidrBlock="10.7.0.0/16")["Vpc"]["VpcId"]
-    first, second = (
-        ec2.create_security_group(VpcId=vpc, GroupName=name, Description=name)["GroupId"]
-        for name in ("first", "second")
-    )
-    rule = {"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": first}]}
-    ec2.authorize_security_group_ingress(GroupId=second, IpPermissions=[rule])
-    assert code(ec2.delete_security_group, GroupId=first) == "DependencyViolation"
-    ec2.delete_security_group(GroupId=second)
-    ec2.delete_security_group(GroupId=first)
 
 
 def test_versions_of_a_launch_template_go_but_the_default(client):
@@ -235,36 +125,3 @@ def test_a_key_pending_deletion_is_kept_by_its_arn(client):
     assert state == "Disabled"
     kms.enable_key(KeyId=key["Arn"])
     assert kms.describe_key(KeyId=key["KeyId"])["KeyMetadata"]["KeyState"] == "Enabled"
-
-
-def test_an_interface_endpoint_owns_its_private_dns_until_it_is_gone(client):
-    ec2 = client("ec2")
-    vpc = ec2.create_vpc(CidrBlock="10.8.0.0/16")["Vpc"]["VpcId"]
-    subnets = [
-        ec2.create_subnet(VpcId=vpc, CidrBlock=f"10.8.{number}.0/24", AvailabilityZone=zone)
-        for number, zone in enumerate(["us-east-1a", "us-east-1b", "us-east-1a"])
-    ]
-    subnets = [subnet["Subnet"]["SubnetId"] for subnet in subnets]
-    wanted = {
-        "VpcId": vpc,
-        "ServiceName": f"com.amazonaws.{REGION}.kms",
-        "VpcEndpointType": "Interface",
-        "SubnetIds": subnets[:2],
-    }
-    assert code(ec2.create_vpc_endpoint, **wanted) == "InvalidParameter"
-    ec2.modify_vpc_attribute(VpcId=vpc, EnableDnsHostnames={"Value": True})
-    twice = {**wanted, "SubnetIds": subnets}
-    assert code(ec2.create_vpc_endpoint, **twice) == "DuplicateSubnetsInSameZone"
-    made = ec2.create_vpc_endpoint(**wanted)["VpcEndpoint"]
-    assert made["PrivateDnsEnabled"]
-    assert code(ec2.create_vpc_endpoint, **wanted) == "InvalidParameter"
-
-    ec2.delete_vpc_endpoints(VpcEndpointIds=[made["VpcEndpointId"]])
-    filters = [{"Name": "vpc-id", "Values": [vpc]}]
-    told = ec2.describe_vpc_endpoints(Filters=filters)["VpcEndpoints"]
-    assert [endpoint["State"] for endpoint in told] == ["deleting"]
-    assert code(ec2.create_vpc_endpoint, **wanted) == "InvalidParameter"
-    time.sleep(DELETING_SECONDS + 0.1)
-    assert ec2.describe_vpc_endpoints(Filters=filters)["VpcEndpoints"] == []
-    again = ec2.create_vpc_endpoint(**wanted)["VpcEndpoint"]["VpcEndpointId"]
-    ec2.delete_vpc_endpoints(VpcEndpointIds=[again])

@@ -40,9 +40,30 @@ def test_the_fallback_of_derived_keeps_what_the_inventory_says(role):
 
 
 def test_site_offers_no_tag_that_would_leave_out_what_a_later_step_needs():
-    tasks = load("playbooks/site.yml")[0]["tasks"]
+    tasks = flat(load("playbooks/site.yml")[0]["tasks"])
     assert len(tasks) > 10
     assert not any("tags" in task for task in tasks)
+
+
+@pytest.mark.parametrize("name", ["site", "destroy"])
+def test_what_changes_a_cluster_does_it_alone_and_lets_others_after_a_failure(name):
+    tasks = load(f"playbooks/{name}.yml")[0]["tasks"]
+    (alone,) = [task for task in tasks if "block" in task]
+    role = "ansible.builtin.import_role"
+    assert alone["block"][0][role] == {"name": "gpushare.eks.fleet", "tasks_from": "lock"}
+    assert [one[role]["tasks_from"] for one in alone["always"]] == ["unlock"]
+    before = [task[role]["name"] for task in tasks if role in task]
+    # What comes before the lock changes nothing.
+    assert {"gpushare.eks.network", "gpushare.eks.kms", "gpushare.eks.eks"}.isdisjoint(before)
+
+
+def flat(tasks):
+    """The tasks, with those of blocks."""
+    found = []
+    for task in tasks:
+        inner = [one for key in ("block", "always", "rescue") for one in task.get(key, [])]
+        found += [task, *flat(inner)]
+    return found
 
 
 @pytest.mark.parametrize("role", ["device_plugin", "fleet"])

@@ -1,0 +1,152 @@
+#!/usr/bin/python
+# Copyright: (c) 2026, gpushare.eks contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: gpu_fleet_info
+version_added: 0.1.0
+short_description: Tell who has which part of which GPU of a cluster
+description:
+  - Reads the Nodes and pods of a cluster, page by page, and puts them together with what NVML said
+    of each GPU. Returned are the figures, as data and as a table for a person, and not the objects
+    themselves, so that a fleet of thousands costs one task and little memory.
+  - It needs C(eks:DescribeCluster) and, in Kubernetes, C(nodes) and C(pods) list.
+author:
+  - gpushare.eks contributors (@gpushare)
+options:
+  cluster_name:
+    description: The EKS cluster. Its endpoint and CA come from EKS, the bearer token from STS.
+    type: str
+    required: true
+  derived:
+    description: What the filter P(gpushare.eks.derive#filter) made of the pools.
+    type: dict
+    required: true
+  readings:
+    description:
+      - What M(gpushare.eks.gpu_capacity_info) returned as
+        RV(gpushare.eks.gpu_capacity_info#module:readings). Without them the GPUs are not told.
+    type: list
+    elements: dict
+    default: []
+  timeout:
+    description: Seconds after which a slow or absent API server is given up.
+    type: int
+    default: 120
+attributes:
+  check_mode:
+    description: Can run in check mode; it never changes anything.
+    support: full
+  diff_mode:
+    description: It never changes anything.
+    support: none
+extends_documentation_fragment:
+  - amazon.aws.common.modules
+  - amazon.aws.region.modules
+  - amazon.aws.boto3
+seealso:
+  - module: gpushare.eks.gpu_capacity_info
+  - plugin: gpushare.eks.derive
+    plugin_type: filter
+"""
+
+EXAMPLES = r"""
+- name: Read NVML on the nodes
+  gpushare.eks.gpu_capacity_info:
+    cluster_name: demo
+  register: read
+
+- name: Look who runs where
+  gpushare.eks.gpu_fleet_info:
+    cluster_name: demo
+    derived: "{{ gpushare_pools | gpushare.eks.derive(cluster_name='demo') }}"
+    readings: "{{ read.readings }}"
+  register: fleet
+
+- name: Show it
+  ansible.builtin.debug:
+    msg: "{{ fleet.table }}"
+"""
+
+RETURN = r"""
+report:
+  description:
+    - The figures, as the filter P(gpushare.eks.fleet_report#filter) gives them. Memory is in MiB;
+      what is not known is V(null).
+  returned: success
+  type: dict
+  contains:
+    schema:
+      description: The version of this shape.
+      type: int
+      sample: 1
+    cluster:
+      description: Name of the cluster.
+      type: str
+      sample: demo
+    resource:
+      description: The extended resource.
+      type: str
+      sample: gpushare.eks/gpu-memory
+    nodes:
+      description: Each node with its GPUs, what is published, requested and free, and its pods.
+      type: list
+      elements: dict
+    pending:
+      description: The pods that wait for a GPU, with the scheduler's reason.
+      type: list
+      elements: dict
+table:
+  description: The same for a person.
+  returned: success
+  type: str
+  sample: "demo: gpushare.eks/gpu-memory in MiB"
+counts:
+  description: Requests to the API server.
+  returned: success
+  type: dict
+  sample: {list: 1, list_pods: 1, pages: 2}
+"""
+
+from typing import Any
+
+from ansible_collections.amazon.aws.plugins.module_utils.modules import AnsibleAWSModule
+
+from ansible_collections.gpushare.eks.plugins.module_utils import _nodes, _report
+from ansible_collections.gpushare.eks.plugins.module_utils._errors import InvalidInput, run
+
+
+def look(module: Any) -> dict[str, Any]:
+    """One run of the module."""
+    params = module.params
+    name, derived = params["cluster_name"], params["derived"]
+    if missing := sorted({"resource", "pools"} - set(derived)):
+        raise InvalidInput(
+            f"derived has no {' and no '.join(missing)}",
+            field="derived",
+            remedy="give what the filter gpushare.eks.derive returns",
+        )
+    cluster = _nodes.connect(
+        module.client("eks"), module.client("sts"), name, module.region, timeout=params["timeout"]
+    )
+    nodes, pods = cluster.nodes(), cluster.all_pods()
+    report = _report.report(name, derived["resource"], derived, nodes, pods, params["readings"])
+    counts = dict(cluster.counts)
+    return {"changed": False, "report": report, "table": _report.table(report), "counts": counts}
+
+
+def main() -> None:
+    spec = {
+        "cluster_name": {"type": "str", "required": True},
+        "derived": {"type": "dict", "required": True},
+        "readings": {"type": "list", "elements": "dict", "default": []},
+        "timeout": {"type": "int", "default": 120},
+    }
+    module = AnsibleAWSModule(argument_spec=spec, supports_check_mode=True)
+    run(module, lambda: look(module))
+
+
+if __name__ == "__main__":
+    main()
