@@ -280,3 +280,23 @@ def test_the_callers_identity_is_free():
 def test_a_write_that_the_lab_does_not_know_is_said_aloud(service, operation):
     with pytest.raises(LabError, match="does not know"):
         asked(service, operation)
+
+
+def test_load_balancers_are_named_by_their_arns_and_classic_ones_by_name():
+    arn = "arn:aws:elasticloadbalancing:us-east-1:123456789012:targetgroup/t/1"
+    (found,) = asked("elasticloadbalancing", "DeleteTargetGroup", TargetGroupArn=arn)
+    assert (found.action, found.resource) == ("elasticloadbalancing:DeleteTargetGroup", arn)
+    (found,) = asked("elasticloadbalancing", "DeleteLoadBalancer", LoadBalancerName="a")
+    assert pairs([found]) == [("elasticloadbalancing:DeleteLoadBalancer", "loadbalancer/a")]
+    assert kinds("elasticloadbalancing:DescribeTags", required=True) == set()
+    (found,) = asked("elasticloadbalancing", "DescribeTags")
+    assert found.resource == "*"
+
+
+def test_a_parameter_is_tagged_as_it_is_made():
+    given = {"Name": "/gpushare/c/run-lock", "Tags": [{"Key": "k", "Value": "v"}]}
+    found = asked("ssm", "PutParameter", **given)
+    assert pairs(found) == [
+        ("ssm:PutParameter", "parameter/gpushare/c/run-lock"),
+        ("ssm:AddTagsToResource", "parameter/gpushare/c/run-lock"),
+    ]
