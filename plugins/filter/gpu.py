@@ -113,9 +113,30 @@ def quota_check(
     )
 
 
-def iam_policies(document: Mapping[str, Any], **facts: Any) -> list[dict[str, Any]]:
+def iam_policies(
+    document: Mapping[str, Any],
+    name: str,
+    cluster_name: str,
+    region: str,
+    account_id: str = "*",
+    role_name: str = "",
+    role_path: str = "/",
+    boundary: str = "",
+) -> list[dict[str, Any]]:
     """See _policies.policies."""
-    return call("iam_policies", "_policies", "policies", document, **facts)
+    return call(
+        "iam_policies",
+        "_policies",
+        "policies",
+        document,
+        name=name,
+        cluster_name=cluster_name,
+        region=region,
+        account_id=account_id,
+        role_name=role_name,
+        role_path=role_path,
+        boundary=boundary,
+    )
 
 
 class FilterModule:
