@@ -23,6 +23,16 @@ ADDONS: dict[str, dict[str, Any]] = {
         "daemon": "ebs-csi-node",
         "deployment": "ebs-csi-controller",
     },
+    "aws-efs-csi-driver": {
+        "versions": ["v2.1.13", "v2.1.12"],
+        "daemon": "efs-csi-node",
+        "deployment": "efs-csi-controller",
+    },
+    "aws-fsx-csi-driver": {
+        "versions": ["v1.6.0", "v1.5.0"],
+        "daemon": "fsx-csi-node",
+        "deployment": "fsx-csi-controller",
+    },
 }
 _REPLICAS = 2
 # What a configuration may say: a part of the real schemas, the one the lab can carry out.
@@ -55,6 +65,21 @@ def versions(name: str, minor: str) -> list[str]:
     series = [f"{major}.{number - back}" for back in range(_SERIES_BEHIND + 1)]
     found = [text.format(minor=one) for one in series for text in ADDONS[name]["versions"]]
     return [f"{version}-eksbuild.1" for version in dict.fromkeys(found)]
+
+
+_JSON_TYPES = {int: "integer", str: "string", list: "array", dict: "object"}
+
+
+def schema(name: str) -> dict[str, Any]:
+    """What `configuration` takes as a JSON Schema, written as EKS writes them."""
+    title = "".join(word.title() for word in name.split("-"))
+    fields = {key: {"type": _JSON_TYPES[kind]} for key, kind in _SCHEMA.items()}
+    body = {"type": "object", "additionalProperties": False, "properties": fields}
+    return {
+        "$schema": "http://json-schema.org/draft-06/schema#",
+        "$ref": f"#/definitions/{title}",
+        "definitions": {title: body},
+    }
 
 
 def configuration(text: str | None) -> dict[str, Any]:

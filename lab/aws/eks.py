@@ -131,6 +131,7 @@ class Eks:
             "UpdateAddon": addons.update,
             "DeleteAddon": addons.delete,
             "DescribeAddonVersions": addons.versions,
+            "DescribeAddonConfiguration": addons.configuration,
             "CreateAccessEntry": access.create,
             "DescribeAccessEntry": access.describe,
             "ListAccessEntries": access.list,

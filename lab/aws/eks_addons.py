@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import copy
+import json
 import time
 import uuid
 from typing import Any
 
 from lab.aws import Context, ServiceError
-from lab.aws.addons import ADDONS, MARK, configuration, versions, workload, workloads
+from lab.aws.addons import ADDONS, MARK, configuration, schema, versions, workload, workloads
 from lab.aws.eks_clusters import VERSIONS
 from lab.aws.eks_state import Cluster, Registry, arn, require_free, spawn
 
@@ -196,6 +197,15 @@ class Addons:
 
         spawn(go)
         return {"addon": copy.deepcopy(record)}
+
+    def configuration(self, params: dict[str, Any], context: Context) -> dict[str, Any]:
+        name, version = params["addonName"], params["addonVersion"]
+        if name not in ADDONS or not any(version in versions(name, minor) for minor in VERSIONS):
+            raise ServiceError(
+                "ResourceNotFoundException", f"Addon {name} has no version {version}"
+            )
+        text = json.dumps(schema(name))
+        return {"addonName": name, "addonVersion": version, "configurationSchema": text}
 
     def versions(self, params: dict[str, Any], context: Context) -> dict[str, Any]:
         wanted = params.get("addonName")

@@ -25,7 +25,9 @@ PREFIXES = {"monitoring": "cloudwatch", "email": "ses"}
 _READS = ("Describe", "Get", "List")
 
 # What takes no resource; all of KMS that is not here takes a key.
-IAM_WITHOUT_RESOURCE = {"ListPolicies", "ListRoles", "ListAccountAliases", "ListUsers"}
+IAM_WITHOUT_RESOURCE = {
+    *("ListAccountAliases", "ListOpenIDConnectProviders", "ListPolicies", "ListRoles", "ListUsers"),
+}
 KMS_WITHOUT_RESOURCE = {"ListKeys", "ListAliases", "CreateKey"}
 LOGS_WITHOUT_RESOURCE = {"DescribeLogGroups"}
 # These take the ARN of a log group as it is, the others with :* behind it (AWS's guide).
@@ -82,6 +84,15 @@ def _there(tags: Mapping[str, str], prefix: str = "") -> dict[str, str]:
 def _iam(operation: str, params: Mapping[str, Any], at: Resources) -> Iterator[Need]:
     if operation in IAM_WITHOUT_RESOURCE:
         yield Need(f"iam:{operation}")
+        return
+    if "OpenIDConnectProvider" in operation:
+        host = params.get("Url", "").removeprefix("https://")
+        own = at.arn("iam", f"oidc-provider/{host}", region=False)
+        asked = _asked(tags_of(params), tag_keys(params))
+        arn = params.get("OpenIDConnectProviderArn", own)
+        yield Need(f"iam:{operation}", arn, {**_there(at.provider_tags(arn)), **asked})
+        if operation.startswith("Create") and asked:
+            yield Need("iam:TagOpenIDConnectProvider", own, asked)
         return
     if "RoleName" not in params:
         raise LabError(f"the lab does not know the resources of iam:{operation}")

@@ -17,6 +17,7 @@ RESOURCES = {
     "AttachInternetGateway": "internet-gateway=InternetGatewayId vpc=VpcId",
     "AuthorizeSecurityGroupEgress": "security-group=GroupId",
     "AuthorizeSecurityGroupIngress": "security-group=GroupId",
+    "CreateFlowLogs": "+vpc-flow-log vpc=ResourceId",
     "CreateInternetGateway": "+internet-gateway",
     "CreateLaunchTemplate": "+launch-template",
     "CreateLaunchTemplateVersion": "launch-template=LaunchTemplateId",
@@ -30,6 +31,7 @@ RESOURCES = {
         "+vpc-endpoint vpc=VpcId subnet=SubnetId security-group=SecurityGroupId"
         " route-table=RouteTableId"
     ),
+    "DeleteFlowLogs": "vpc-flow-log=FlowLogId",
     "DeleteInternetGateway": "internet-gateway=InternetGatewayId",
     "DeleteLaunchTemplate": "launch-template=LaunchTemplateId",
     "DeleteLaunchTemplateVersions": "launch-template=LaunchTemplateId",
@@ -107,6 +109,9 @@ def needs(operation: str, params: Mapping[str, Any], at: Resources) -> Iterator[
             yield Need(f"ec2:{operation}", at.ec2(kind, identity), _of(kind, identity, at))
     if operation == "CreateVpcEndpoint":
         yield from _endpoint(params, at)
+    if operation == "CreateFlowLogs" and "DeliverLogsPermissionArn" in params:
+        to = {"iam:PassedToService": "vpc-flow-logs.amazonaws.com"}
+        yield Need("iam:PassRole", params["DeliverLogsPermissionArn"], to)
 
 
 def _named(word: str, params: Mapping[str, Any], at: Resources) -> Iterator[tuple[str, str]]:

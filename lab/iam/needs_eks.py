@@ -11,7 +11,8 @@ from lab.iam.policies import Need
 from lab.iam.resources import Resources
 
 WITHOUT_RESOURCE = {
-    *("DescribeAddonVersions", "DescribeClusterVersions", "ListAccessPolicies", "ListClusters"),
+    *("DescribeAddonConfiguration", "DescribeAddonVersions"),
+    *("DescribeClusterVersions", "ListAccessPolicies", "ListClusters"),
 }
 # kind -> the parameter that names one of it within its cluster.
 NAMED_BY = {

@@ -83,6 +83,12 @@ class Resources:
         path = role.path if role else path
         return self.arn("iam", f"role{path}{name}", region=False), role
 
+    def provider_tags(self, arn: str) -> dict[str, str]:
+        """The tags of an OIDC provider."""
+        iam = iam_backends[self.context.account_id][self.context.partition]
+        found = iam.open_id_providers.get(arn)
+        return {tag["Key"]: tag["Value"] for tag in found.tags.values()} if found else {}
+
     # -- the others -----------------------------------------------------------------------------
 
     def key(self, identity: str) -> tuple[str, dict[str, str]]:

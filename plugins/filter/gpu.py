@@ -122,6 +122,7 @@ def iam_policies(
     role_name: str = "",
     role_path: str = "/",
     boundary: str = "",
+    more: Mapping[str, str] | None = None,
 ) -> list[dict[str, Any]]:
     """See _policies.policies."""
     return call(
@@ -136,6 +137,7 @@ def iam_policies(
         role_name=role_name,
         role_path=role_path,
         boundary=boundary,
+        more=more,
     )
 
 

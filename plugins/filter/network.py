@@ -61,6 +61,11 @@ def existing_network(
     )
 
 
+def lets_in(blocks: list[str], address: str) -> bool:
+    """See _cidr.lets_in."""
+    return call("lets_in", "_cidr", "lets_in", blocks, address)
+
+
 def ours(objects: list[dict[str, Any]], cluster_name: str) -> list[dict[str, Any]]:
     """See _ours.ours."""
     return call("ours", "_ours", "ours", objects, cluster_name)
@@ -81,6 +86,7 @@ class FilterModule:
             "endpoint_plan": endpoint_plan,
             "endpoint_services": endpoint_services,
             "existing_network": existing_network,
+            "lets_in": lets_in,
             "ours": ours,
             "subnets": subnets,
             "teardown": teardown,

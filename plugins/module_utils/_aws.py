@@ -48,6 +48,11 @@ def own_tags(tags: Mapping[str, str] | None) -> dict[str, str]:
     return {k: str(v) for k, v in (tags or {}).items() if not k.startswith(_RESERVED_TAG)}
 
 
+def tag_list(tags: Mapping[str, str]) -> list[dict[str, str]]:
+    """Tags as most services want them."""
+    return [{"Key": name, "Value": value} for name, value in sorted(tags.items())]
+
+
 def given(options: Mapping[str, Any]) -> dict[str, Any]:
     """Only the options that the user gave, at every depth."""
     return {

@@ -31,6 +31,24 @@ def _network(value: str, what: str) -> ipaddress.IPv4Network:
         ) from problem
 
 
+def lets_in(blocks: Sequence[str], address: str) -> bool:
+    """Whether an address lies in one of the blocks; CidrError for what is no address or block."""
+    try:
+        caller = ipaddress.ip_address(address.strip())
+    except ValueError as problem:
+        raise CidrError(f"{address!r} is not an address ({problem})") from problem
+    for block in blocks:
+        try:
+            network = ipaddress.ip_network(block)
+        except ValueError as problem:
+            raise CidrError(
+                f"{block!r} is not a block ({problem}); write it like 203.0.113.0/24"
+            ) from problem
+        if caller in network:
+            return True
+    return False
+
+
 def _block(
     vpc: ipaddress.IPv4Network, prefix: int, index: int, *, from_end: bool
 ) -> ipaddress.IPv4Network:

@@ -8,6 +8,7 @@ import hashlib
 import json
 from typing import Any
 
+from ansible_collections.gpushare.eks.plugins.module_utils._aws import tag_list
 from ansible_collections.gpushare.eks.plugins.module_utils._errors import (
     Conflict,
     InvalidInput,
@@ -143,7 +144,7 @@ class Documents:
                 Content=as_text(desired["content"]),
                 DocumentType="Command",
                 DocumentFormat="JSON",
-                Tags=_tag_list(desired["tags"]),
+                Tags=tag_list(desired["tags"]),
             )
         return self.read(desired["name"], desired)
 
@@ -156,7 +157,7 @@ class Documents:
                 self._ssm.update_document_default_version(Name=name, DocumentVersion=version)
             if "tags" in changes:
                 self._ssm.add_tags_to_resource(
-                    ResourceType="Document", ResourceId=name, Tags=_tag_list(changes["tags"])
+                    ResourceType="Document", ResourceId=name, Tags=tag_list(changes["tags"])
                 )
         return self.read(name, desired)
 
@@ -220,7 +221,3 @@ class Documents:
 
 def _view(seen: dict[str, Any]) -> dict[str, Any]:
     return {key: seen[key] for key in ("name", "hash", "content", "tags")}
-
-
-def _tag_list(tags: dict[str, str]) -> list[dict[str, str]]:
-    return [{"Key": key, "Value": value} for key, value in sorted(tags.items())]

@@ -9,6 +9,7 @@ import threading
 from dataclasses import replace
 from typing import Any
 
+from ansible_collections.gpushare.eks.plugins.module_utils import _json_schema
 from ansible_collections.gpushare.eks.plugins.module_utils._aws import given, own_tags
 from ansible_collections.gpushare.eks.plugins.module_utils._eks_base import (
     Call,
@@ -85,6 +86,25 @@ class AddonVersions:
                 allowed=fits,
             )
         return wanted or (current if current in fits else default)
+
+    def check(self, name: str, version: str, configuration: Any) -> None:
+        """Refuse what the schema of that version has against the configuration, field by field."""
+        if not configuration or not version or isinstance(configuration, str):
+            # What somebody wrote by hand as YAML stays his.
+            return
+        with aws_errors(f"configuration schema of EKS add-on {name} {version}"):
+            answer = self._client.describe_addon_configuration(addonName=name, addonVersion=version)
+        found = _json_schema.problems(configuration, json.loads(answer["configurationSchema"]))
+        if found:
+            told = [f"configuration{path.removeprefix('$')} {what}" for path, what in found]
+            raise InvalidInput(
+                f"Add-on {name} {version} does not take its configuration: {'; '.join(told)}",
+                object=f"EKS add-on {name}",
+                remedy="correct the fields named above; `aws eks describe-addon-configuration "
+                f"--addon-name {name} --addon-version {version}` shows the schema",
+                field="configuration",
+                fields=[f"configuration{path.removeprefix('$')}" for path, _what in found],
+            )
 
 
 def desired(option: dict[str, Any], cluster_name: str) -> View:
@@ -204,6 +224,13 @@ def resource(versions: AddonVersions) -> Resource:
         return versions.choose(before["name"], wanted["version"], before["version"])
 
     def defaults(wanted: View) -> View:
-        return {**wanted, "version": versions.choose(wanted["name"], wanted["version"])}
+        version = versions.choose(wanted["name"], wanted["version"])
+        versions.check(wanted["name"], version, wanted.get("configuration"))
+        return {**wanted, "version": version}
 
-    return replace(RESOURCE, adjust={"version": choose}, defaults=defaults)
+    def refuse(before: View, changes: View, wanted: View) -> None:
+        after = {**before, **changes}
+        if {"configuration", "version"} & set(changes):
+            versions.check(after["name"], after["version"], after["configuration"])
+
+    return replace(RESOURCE, adjust={"version": choose}, defaults=defaults, refuse=refuse)

@@ -26,6 +26,7 @@ from ansible_collections.gpushare.eks.plugins.module_utils._errors import (
     PartialFailure,
 )
 from ansible_collections.gpushare.eks.plugins.module_utils._pool_names import CLUSTER_TAG
+from ansible_collections.gpushare.eks.plugins.module_utils._reach import reach
 from ansible_collections.gpushare.eks.plugins.module_utils._sync import Outcome, merge
 
 
@@ -41,10 +42,17 @@ def cluster(module: Any) -> dict[str, Any]:
         # By name alone, in check mode, it is a look: whatever is there is an answer, not a plan.
         raw = engine.read(name)
         found = _eks_cluster.facts(raw) if raw else _eks_cluster.placeholder(name, name, {})
-        return {"changed": False, "diff": [], "cluster": found}
-    outcomes, errors = engine.manage(params["state"], wanted)
-    results = _results(module, engine, outcomes, errors, wanted)
-    return {**results, "cluster": _facts(engine, outcomes[name], name, wanted)}
+        results = {"changed": False, "diff": []}
+    else:
+        outcomes, errors = engine.manage(params["state"], wanted)
+        results = _results(module, engine, outcomes, errors, wanted)
+        found = _facts(engine, outcomes[name], name, wanted)
+    if params["reach_timeout"] and found["status"] in ("ACTIVE", "UPDATING"):
+        try:
+            reach(found, params["reach_timeout"])
+        except GpushareError as error:
+            raise error.with_partial(**results) from error
+    return {**results, "cluster": found}
 
 
 def nodegroups(module: Any) -> dict[str, Any]:

@@ -30,11 +30,13 @@ def policies(
     role_name: str = "",
     role_path: str = "/",
     boundary: str = "",
+    more: Mapping[str, str] | None = None,
 ) -> list[dict[str, Any]]:
     """[{"name", "document"}], more than one where IAM's limit asks for it.
 
     document: a policy with ${Partition}, ${Region}, ${Account}, ${ClusterName}, ${RoleName},
-    ${RolePath} and ${Boundary}. A condition on a fact that is empty falls away.
+    ${RolePath} and ${Boundary}, and with what `more` names. A condition on a fact that is empty
+    falls away.
     """
     account = str(account_id)
     if not _REGION.fullmatch(region):
@@ -51,6 +53,7 @@ def policies(
         "RoleName": role_name,
         "RolePath": role_path,
         "Boundary": boundary,
+        **(more or {}),
     }
     rows = [_statement(row, facts) for row in document["Statement"]]
     parts = _cut(rows)
@@ -106,8 +109,8 @@ def _fill(text: str, facts: Mapping[str, str]) -> str:
     def value(match: re.Match[str]) -> str:
         if match[1] not in facts:
             raise PolicyError(f"no fact fills {match[0]} in {text!r}")
-        if match[1] == "RoleName" and not facts["RoleName"]:
-            raise PolicyError(f"role_name is empty, but {text!r} wants it")
+        if match[1] != "Boundary" and not facts[match[1]]:
+            raise PolicyError(f"{match[1]} is empty, but {text!r} wants it")
         return facts[match[1]]
 
     return _PLACE.sub(value, text)

@@ -35,7 +35,10 @@ options:
             there keeps its version as long as it fits.
         type: str
       configuration:
-        description: The add-on's configuration values, compared as parsed JSON.
+        description:
+          - The add-on's configuration values, compared as parsed JSON.
+          - Before it is written, in check mode as well, it is held against the schema that AWS
+            publishes for the version. What does not fit is refused with the fields.
         type: dict
       service_account_role_arn:
         description: IAM role of the add-on's service account.

@@ -113,6 +113,13 @@ options:
     description: Seconds that a wait may take. AWS makes a cluster in about 15 minutes.
     type: int
     default: 2400
+  reach_timeout:
+    description:
+      - Seconds to try for a connection to the API server of a cluster that is ACTIVE, from where
+        this module runs and by the proxy that it would use. Without one the module fails and tells
+        what stands between. V(0) does not try.
+    type: int
+    default: 0
 attributes:
   check_mode:
     description: Can run in check mode and tells what would change, without changing it.
@@ -276,6 +283,7 @@ SPEC = {
     "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
     "wait": {"type": "bool", "default": True},
     "wait_timeout": {"type": "int", "default": 2400},
+    "reach_timeout": {"type": "int", "default": 0},
 }
 
 

@@ -59,7 +59,6 @@ attributes:
     description: The lock goes with the run, so that there is nothing to show.
     support: none
 extends_documentation_fragment:
-  - action_common_attributes
   - amazon.aws.common.modules
   - amazon.aws.region.modules
   - amazon.aws.boto3

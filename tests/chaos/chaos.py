@@ -20,7 +20,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "collections"), str(ROOT)]
 
-from tests.integration.support import aws_state, kill, normal, playbook  # noqa: E402
+from tests.integration.support import aws_state, cluster, kill, normal, playbook  # noqa: E402
 
 CLUSTER = "chaos"
 VARS = {"gpushare_cluster_name": CLUSTER, "confirm_destroy": CLUSTER}
@@ -56,6 +56,7 @@ def spread(book: str, count: int, tasks: int, seconds: float, chance: random.Ran
 
 def state() -> dict[str, list[str]]:
     """What stands, without what differs from run to run."""
+    cluster.forget()
     return {**normal.account(CLUSTER), **normal.kubernetes(CLUSTER)}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import json
 import threading
 from collections import Counter
 from typing import Any
@@ -103,6 +104,8 @@ class FakeEks(FakeService):
         self.insights: list[dict[str, Any]] = []
         self._numbers = 0
         self.versions = {"coredns": ["v2", "v1"], "vpc-cni": ["v9"]}
+        # Add-on -> JSON Schema of its configuration; without one it takes any object.
+        self.schemas: dict[str, Any] = {}
         # What an object is given at creation: its states, unless the test named some before.
         self.new_states = ["CREATING", "ACTIVE"]
         super().__init__()
@@ -276,6 +279,10 @@ class FakeEks(FakeService):
             for number, version in enumerate(self.versions.get(params["addonName"], []))
         ]
         return {"addons": [{"addonName": params["addonName"], "addonVersions": rows}]}
+
+    def _describe_addon_configuration(self, params: dict[str, Any]) -> Any:
+        schema = self.schemas.get(params["addonName"], {"type": "object"})
+        return {**params, "configurationSchema": json.dumps(schema)}
 
 
 class FakeAutoscaling(FakeService):

@@ -26,6 +26,11 @@ def _connection(name: str) -> tuple[str, str]:
     return found["endpoint"], str(ca)
 
 
+def forget() -> None:
+    """Look clusters up anew: one that was taken away and made again has another endpoint."""
+    _connection.cache_clear()
+
+
 def token(name: str, session: boto3.Session | None = None) -> str:
     """A fresh bearer token of the session's caller for cluster ``name``."""
     return _token.mint(session or boto3.Session(), name)

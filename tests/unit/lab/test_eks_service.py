@@ -392,6 +392,14 @@ def test_versions_configuration_and_conflicts(lab):
         for row in rows[0]["addonVersions"]
     }
     [default] = [version for version, is_default in versions.items() if is_default]
+    version = rows[0]["addonVersions"][0]["addonVersion"]
+    asked = {"addonName": "coredns", "addonVersion": version}
+    schema = json.loads(lab.eks.describe_addon_configuration(**asked)["configurationSchema"])
+    fields = schema["definitions"]["Coredns"]["properties"]
+    assert fields["replicaCount"] == {"type": "integer"}
+    assert "replicas" not in fields
+    with pytest.raises(ClientError, match="ResourceNotFoundException"):
+        lab.eks.describe_addon_configuration(addonName="coredns", addonVersion="v9")
     create = lab.eks.create_addon
     on = {"clusterName": "demo", "addonName": "coredns"}
     for change, word in (

@@ -28,6 +28,11 @@ NOT_OURS = {
     "ec2:CreateLaunchTemplateVersion": {"ssm:GetParameters"},
     "ec2:DescribeLaunchTemplateVersions": {"ssm:GetParameters"},
     "ssm:CreateDocument": {"iam:PassRole"},  # an Automation document
+    # Fields of ECS in the records.
+    "ec2:CreateFlowLogs": {
+        *(f"ecs:List{kind}" for kind in ("Clusters", "ContainerInstances", "Services")),
+        *("ecs:ListTaskDefinitions", "ecs:ListTasks"),
+    },
     # A rule with tags of its own.
     "ec2:AuthorizeSecurityGroupIngress": {"ec2:CreateTags"},
     "ec2:AuthorizeSecurityGroupEgress": {"ec2:CreateTags"},
@@ -120,12 +125,21 @@ WHOLE = [
     *(
         ("ec2", name, {"TagSpecification.1.ResourceType": word.split()[0][1:], **TAGS})
         for name, word in needs_ec2.RESOURCES.items()
-        if word.startswith("+") and name != "CreateVpcEndpoint"
+        if word.startswith("+") and name not in ("CreateFlowLogs", "CreateVpcEndpoint")
     ),
     (
         "ec2",
         "CreateVpcEndpoint",
         {"TagSpecification.1.ResourceType": "vpc-endpoint", **TAGS, **INTERFACE},
+    ),
+    (
+        "ec2",
+        "CreateFlowLogs",
+        {
+            "TagSpecification.1.ResourceType": "vpc-flow-log",
+            **TAGS,
+            "DeliverLogsPermissionArn": ROLE,
+        },
     ),
     ("ec2", "AuthorizeSecurityGroupIngress", {"GroupId": "sg-1"}),
     ("kms", "CreateKey", {"Tags": [{"TagKey": "k", "TagValue": "v"}]}),

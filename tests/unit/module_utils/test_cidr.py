@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from ansible_collections.gpushare.eks.plugins.module_utils._cidr import (
     CidrError,
     choose_zones,
+    lets_in,
     subnets,
 )
 
@@ -179,3 +180,24 @@ def test_subnets_in_their_place_are_no_obstacle():
     assert [subnet["zone"] for subnet in layout["private"]][2] == "us-east-1a"
     # One zone fewer by hand: the third subnet stays where it is.
     subnets("10.0.0.0/16", ["us-east-1b"], existing=B_THEN_C)
+
+
+def test_an_allowlist_lets_in_or_not():
+    office = ["203.0.113.0/24", "2001:db8::/32"]
+    assert lets_in(office, "203.0.113.9\n")
+    assert lets_in(office, "2001:db8::1")
+    assert not lets_in(office, "198.51.100.1")
+    assert not lets_in([], "203.0.113.9")
+
+
+@pytest.mark.parametrize(
+    ("blocks", "address", "named"),
+    [
+        (["203.0.113.1/24"], "203.0.113.9", "203.0.113.1/24"),
+        (["office"], "203.0.113.9", "office"),
+        (["203.0.113.0/24"], "<html>", "<html>"),
+    ],
+)
+def test_what_is_no_block_or_address_is_refused(blocks, address, named):
+    with pytest.raises(CidrError, match=named):
+        lets_in(blocks, address)

@@ -14,7 +14,9 @@ from ansible_collections.gpushare.eks.plugins.module_utils._policies import Poli
 ROOT = Path(__file__).resolve().parents[3]
 FILES = sorted(ROOT.glob("roles/*/files/policy.json"))
 ROLES = [path.parts[-3] for path in FILES]
+MORE = {"CsiRolePrefix": "demo-csi-", "FlowLogGroup": "/aws/vpc/demo"}
 FACTS = {"name": "n", "cluster_name": "demo", "region": "eu-west-1", "role_name": "demo-role"}
+FACTS["more"] = MORE
 # Everybody may, whatever a policy says; amazon.aws takes a denial of the second.
 FREE = {"sts:GetCallerIdentity", "iam:ListAccountAliases"}
 
@@ -98,7 +100,7 @@ def test_what_is_too_large_is_cut_between_statements():
         ({"account_id": "12"}, "account_id"),
         ({"account_id": 12345678901}, "account_id"),
         ({"role_path": "teams"}, "role_path"),
-        ({"role_name": ""}, "role_name"),
+        ({"role_name": ""}, "RoleName"),
     ],
 )
 def test_facts_that_fill_nothing_are_refused(facts, said):
@@ -146,7 +148,7 @@ def test_a_policy_names_every_action_and_its_own_statements(role):
 @pytest.mark.parametrize("role", ROLES)
 def test_what_writes_is_bound_to_the_cluster(role):
     """Reads may look around in the region; the rest names the cluster, its tag or its role."""
-    signs = ("${ClusterName}", "${RoleName}")
+    signs = ("${ClusterName}", "${RoleName}", "${FlowLogGroup}")
     for one in load(role)["Statement"]:
         writes = [a for a in one["Action"] if not re.match(r"\w+:(Describe|Get|List)", a)]
         bound = any(sign in json.dumps(one) for sign in signs)

@@ -177,3 +177,44 @@ def test_purge_and_absent(run_module, cluster):
     assert call(run_module, {"name": "coredns"}, purge=True)["removed"] == ["vpc-cni"]
     assert call(run_module, {"name": "coredns"}, state="absent")["removed"] == ["coredns"]
     assert list(cluster.objects["addon"]) == ["foreign"]
+
+
+SCHEMA = {
+    "$ref": "#/definitions/Coredns",
+    "definitions": {
+        "Coredns": {
+            "additionalProperties": False,
+            "properties": {"replicaCount": {"type": "integer"}, "env": {"type": "object"}},
+            "type": "object",
+        }
+    },
+}
+
+
+@pytest.mark.parametrize("check", [True, False])
+@pytest.mark.parametrize("there", [True, False])
+def test_configuration_that_does_not_fit_is_refused_by_its_fields(
+    run_module, cluster, check, there
+):
+    cluster.schemas["coredns"] = SCHEMA
+    if there:
+        existing(cluster)
+    wanted = {"name": "coredns", "configuration": {"replicaCount": "2", "replicas": 3}}
+    error = call(run_module, wanted, check=check)["error"]
+    assert error["type"] == "InvalidInput"
+    assert error["fields"] == ["configuration.replicaCount", "configuration.replicas"]
+    assert "configuration.replicaCount is string '2', wanted: integer" in error["message"]
+    assert "--addon-name coredns --addon-version v2" in error["remedy"]
+    assert cluster.writes() == []
+
+
+def test_configuration_is_held_against_the_schema_only_where_it_is_written(run_module, cluster):
+    cluster.schemas["coredns"] = SCHEMA
+    existing(cluster, configurationValues='{"replicaCount": 2}')
+    wanted = {"name": "coredns", "configuration": {"replicaCount": 2}}
+    assert not call(run_module, wanted)["changed"]
+    assert "describe_addon_configuration" not in cluster.counts()
+    assert call(run_module, {**wanted, "version": "v1"})["changed"]
+    assert cluster.params("describe_addon_configuration") == [
+        {"addonName": "coredns", "addonVersion": "v1"}
+    ]

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from ansible_collections.gpushare.eks.plugins.module_utils import _eks_run
+from ansible_collections.gpushare.eks.plugins.module_utils._errors import Unreachable
+
 ROLE = "arn:aws:iam::123456789012:role/demo"
 NEW = {"name": "demo", "role_arn": ROLE, "subnet_ids": ["subnet-b", "subnet-a"]}
 OURS = {"gpushare.eks/cluster": "demo"}
@@ -392,3 +395,30 @@ def test_tags(run_module, eks):
     assert raw["tags"] == {"keep": "2", "new": "3", "aws:x": "3"}
     assert eks.params("tag_resource")[0]["tags"] == {"new": "3"}
     assert not run_module("eks_cluster", **NEW, tags={"keep": "2"}, purge_tags=False)["changed"]
+
+
+@pytest.mark.parametrize("check", [True, False])
+def test_an_api_server_that_is_not_reached_is_told_before_anything_is_asked_of_it(
+    run_module, eks, monkeypatch, check
+):
+    tried = []
+
+    def reach(facts, timeout):
+        tried.append((facts["endpoint"], timeout))
+        raise Unreachable("not reached", remedy="run inside the VPC")
+
+    monkeypatch.setattr(_eks_run, "reach", reach)
+    existing(eks)
+    assert "error" not in run_module("eks_cluster", name="demo", check=check)
+    assert tried == []
+    result = run_module("eks_cluster", name="demo", reach_timeout=7, check=check)
+    assert result["error"]["type"] == "Unreachable"
+    assert tried == [("https://127.0.0.1:6443", 7)]
+
+
+def test_only_an_active_cluster_is_reached_for(run_module, eks, monkeypatch):
+    monkeypatch.setattr(_eks_run, "reach", lambda *_: pytest.fail("reached for"))
+    options = {"name": "demo", "reach_timeout": 7, "check": True}
+    assert not run_module("eks_cluster", **options)["cluster"]["exists"]
+    existing(eks, status="CREATING")
+    assert run_module("eks_cluster", **options)["cluster"]["status"] == "CREATING"
