@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import boto3
 import pytest
 
 from .support import aws_state, kill, playbook
+from .support.principal import Principal, written
 
 CLUSTER = "it"
-VARS = {"gpushare_cluster_name": CLUSTER}
+BOUNDARY = "it-boundary"
+# The roles that are made have a path and a permissions boundary, as some organizations ask.
+VARS = {
+    "gpushare_cluster_name": CLUSTER,
+    "gpushare_role_path": "/it/",
+    "gpushare_permissions_boundary": f"arn:aws:iam::123456789012:policy/{BOUNDARY}",
+}
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -33,6 +43,7 @@ class Built:
     killed: list[str]
     site: playbook.Run
     seed: int
+    principal: Principal
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -44,11 +55,30 @@ def lab() -> None:
 
 
 @pytest.fixture(scope="session")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
+def principal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Principal]:
+    """Who may do what policies.yml writes, and nothing else."""
+    tmp: Path = tmp_path_factory.mktemp("policies")
+    account = {"gpushare_account_id": "123456789012", "gpushare_build_dir": tmp}
+    wrote = playbook.run("playbooks/policies.yml", extra_vars={**VARS, **account})
+    assert wrote.rc == 0, wrote
+    everything = {"Effect": "Allow", "Action": "*", "Resource": "*"}
+    boundary = boto3.client("iam").create_policy(
+        PolicyName=BOUNDARY,
+        PolicyDocument=json.dumps({"Version": "2012-10-17", "Statement": [everything]}),
+    )
+    made = Principal(CLUSTER, written(tmp / "policies", CLUSTER), tmp / "times")
+    made.make()
+    yield made
+    made.remove()
+    boto3.client("iam").delete_policy(PolicyArn=boundary["Policy"]["Arn"])
+
+
+@pytest.fixture(scope="session")
+def built(principal: Principal, tmp_path_factory: pytest.TempPathFactory) -> Built:
     """site.yml: in check mode without us in the account, killed at three tasks, whole."""
     tmp: Path = tmp_path_factory.mktemp("site")
     before = aws_state.objects(CLUSTER)
-    check = playbook.run("site.yml", "--check", "--diff", extra_vars=VARS)
+    check = principal.run("site.yml", "--check", "--diff", extra_vars=VARS)
     assert aws_state.objects(CLUSTER) == before, "check mode changed the account"
     # The same for everybody, so that a red run is the change's; `make test-all` moves them.
     seed = int(os.environ.get("GPUSHARE_SEED", "7"))
@@ -60,9 +90,12 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
             lambda text, after=after: text.count("TASK [") >= after,
             tmp / f"killed-{after}.log",
             extra_vars=VARS,
+            env=principal.env,
             timeout=300,
         )
         for after in points
     ]
-    site = playbook.run("site.yml", extra_vars=VARS)
-    return Built(CLUSTER, before, check, killed, site, seed)
+    site = principal.run("site.yml", extra_vars=VARS)
+    if site.rc == 0:
+        principal.let_in(CLUSTER)
+    return Built(CLUSTER, before, check, killed, site, seed, principal)
