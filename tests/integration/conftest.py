@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import os
 import random
@@ -29,7 +30,21 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "last: runs after the others (it takes the cluster away)")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+# Each takes a minute of one lane: one of them a day in `make test`, all of them in `make test-all`.
+ROTATING = ("drift", "upgrade")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    days = datetime.date.today().toordinal()
+    turn = os.environ.get("GPUSHARE_ROTATING") or ROTATING[days % len(ROTATING)]
+    if not os.environ.get("GPUSHARE_ALL") and len({item.path for item in items}) > 1:
+        rest = [one for one in ROTATING if one != turn]
+        out = [i for i in items if any(f"/{one}/" in i.path.as_posix() or
+               i.path.stem == f"test_{one}" for one in rest)]  # fmt: skip
+        if out:
+            print(f"not today ({turn} is): {', '.join(rest)}; GPUSHARE_ROTATING names another")
+            config.hook.pytest_deselected(items=out)
+            items[:] = [item for item in items if item not in out]
     items.sort(key=lambda item: item.get_closest_marker("last") is not None)
 
 
