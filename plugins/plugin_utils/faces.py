@@ -18,13 +18,13 @@ def pure(room: str, name: str) -> Callable[..., Any]:
     return getattr(import_module(f"{_ROOMS}.{room}"), name)
 
 
-def call(filter_name: str, room: str, name: str, /, *args: Any, **kwargs: Any) -> Any:
+def call(filter_name: str, room: str, function: str, /, *args: Any, **kwargs: Any) -> Any:
     """What that function returns; what it refuses ends as AnsibleFilterError.
 
     The room is imported at the first call. Each task is a process of its own, which would import
     all rooms for the one filter that it uses.
     """
     try:
-        return pure(room, name)(*args, **kwargs)
+        return pure(room, function)(*args, **kwargs)
     except ValueError as problem:
         raise AnsibleFilterError(f"gpushare.eks.{filter_name}: {problem}") from problem
