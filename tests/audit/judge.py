@@ -47,7 +47,7 @@ def waivers(markdown: str) -> list[Waiver]:
     answer: list[Waiver] = []
     for row in rows[2:]:  # behind the titles and the line below them
         cells = [cell.strip() for cell in row.strip().strip("|").split("|")]
-        rules, patterns = (_QUOTED.findall(cell) for cell in (cells + [""])[:2])
+        rules, patterns = (_QUOTED.findall(cell) for cell in [*cells, ""][:2])
         if len(cells) != 3 or not rules or not patterns or len(cells[2]) < 20:
             raise AuditError(f"waiver without rule, object or reason, in docs/security.md: {row}")
         answer += [Waiver(rule, one, cells[2]) for rule in rules for one in patterns]

@@ -1,4 +1,4 @@
-"""The judge of the audit, on what prowler 5.46.0 and checkov 3.3.30 wrote on the lab (shortened)."""
+"""The judge of the audit, on what prowler 5.46.0 and checkov 3.3.30 wrote of the lab, shortened."""
 
 from __future__ import annotations
 
