@@ -30,10 +30,15 @@ def test_the_agents_manifests_are_shown_as_documents_of_their_own():
 
 def test_a_csi_drivers_role_trusts_its_own_service_account_of_this_cluster():
     trust = rendered(
-        "roles/eks/vars/main.yml", "__eks_pod_trust", eks_cluster_name="c", __eks_driver="efs"
+        "roles/eks/vars/main.yml",
+        "__eks_pod_trust",
+        eks_cluster_name="c",
+        eks_result={"role_arn": "arn:aws-cn:iam::111122223333:role/c"},
+        __eks_driver="efs",
     )
     (statement,) = trust["Statement"]
     assert statement["Condition"]["StringEquals"] == {
+        "aws:SourceAccount": "111122223333",
         "aws:RequestTag/eks-cluster-name": "c",
         "aws:RequestTag/kubernetes-namespace": "kube-system",
         "aws:RequestTag/kubernetes-service-account": "efs-csi-controller-sa",
