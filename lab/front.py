@@ -23,6 +23,7 @@ from lab.aws.eks import Eks
 from lab.aws.identity import principal_of
 from lab.doors import Doors
 from lab.faults import Faults
+from lab.iam import enforce
 
 log = logging.getLogger("lab.front")
 _KEPT_CALLS = 50_000
@@ -62,11 +63,13 @@ class Front:
         context = Context(region=request.region, access_key=request.access_key)
         principal = principal_of(request.access_key, context.partition)
         context = Context(request.region, context.account_id, request.access_key, principal)
-        latency, error = (0.0, None)
+        latency, error, needs = 0.0, None, None
         if not internal:
             latency, error = self.faults.decide(request.service, request.operation)
         if latency:
             time.sleep(latency)
+        if not internal and not error:
+            needs, error = self._authorize(request, context)
         if error:
             kind, text = routes.error_answer(request, *error)
             headers = {"Content-Type": kind, "x-amzn-ErrorType": error[0]}
@@ -86,9 +89,25 @@ class Front:
                 "status": status,
                 "seconds": round(time.time() - began, 4),
                 "error": error[0] if error else None,
+                **({"needs": needs} if needs is not None else {}),
             }
         )
         return answer
+
+    def _authorize(
+        self, request: routes.Request, context: Context
+    ) -> tuple[list[dict[str, Any]] | None, tuple[str, int, str] | None]:
+        """What IAM says: the permissions that the call wants, where policies bound the caller, and
+        the error that denies it."""
+        try:
+            decision = enforce.decide(request, context, self.eks.registry)
+        except Exception as error:
+            # As in _serve: a fault of the lab must be seen, and nothing passes by it.
+            log.exception("iam: %s %s", request.service, request.operation)
+            return None, ("LabFault", 400, f"{error!r}")
+        if decision is None:
+            return None, None
+        return decision.recorded(), decision.error
 
     def _serve(
         self,
@@ -158,7 +177,7 @@ class Front:
                 self._calls.clear()
             internal = "internal" in query
             rows = [c for c in self._calls if internal or c["access_key"] != SERVICE_ACCESS_KEY]
-            for key in ("service", "operation"):
+            for key in ("service", "operation", "access_key"):
                 if key in query:
                     rows = [row for row in rows if row[key] in query[key]]
             return {"calls": rows}

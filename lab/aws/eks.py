@@ -46,10 +46,8 @@ class Shared:
 
     def _tagged(self, params: dict[str, Any], context: Context) -> dict[str, str]:
         for cluster in list(self.registry.clusters.values()):
-            entries = [(c, c.get(k, "")) for c, k in _arns(cluster)]
-            for record, its_arn in entries:
-                if its_arn == params["resourceArn"]:
-                    return record.setdefault("tags", {})
+            if (record := tagged(cluster, params["resourceArn"])) is not None:
+                return record.setdefault("tags", {})
         raise ServiceError("NotFoundException", f"No resource found for {params['resourceArn']}")
 
     def tags(self, params: dict[str, Any], context: Context) -> dict[str, Any]:
@@ -67,6 +65,12 @@ class Shared:
         for key in params["tagKeys"]:
             tags.pop(key, None)
         return {}
+
+
+def tagged(cluster: Cluster, resource_arn: str) -> dict[str, Any] | None:
+    """The record of the cluster that has this ARN."""
+    found = (record for record, key in _arns(cluster) if record.get(key) == resource_arn)
+    return next(found, None)
 
 
 def _arns(cluster: Cluster) -> list[tuple[dict[str, Any], str]]:

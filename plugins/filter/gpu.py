@@ -1,6 +1,6 @@
 # Copyright: (c) 2026, gpushare.eks contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Thin face of module_utils/_pools.py, _quotas.py, _shares.py, _report.py and _node_config.py."""
+"""Thin face of _pools.py, _quotas.py, _shares.py, _report.py, _node_config.py and _policies.py."""
 
 from __future__ import annotations
 
@@ -113,6 +113,34 @@ def quota_check(
     )
 
 
+def iam_policies(
+    document: Mapping[str, Any],
+    name: str,
+    cluster_name: str,
+    region: str,
+    account_id: str = "*",
+    role_name: str = "",
+    role_path: str = "/",
+    boundary: str = "",
+    more: Mapping[str, str] | None = None,
+) -> list[dict[str, Any]]:
+    """See _policies.policies."""
+    return call(
+        "iam_policies",
+        "_policies",
+        "policies",
+        document,
+        name=name,
+        cluster_name=cluster_name,
+        region=region,
+        account_id=account_id,
+        role_name=role_name,
+        role_path=role_path,
+        boundary=boundary,
+        more=more,
+    )
+
+
 class FilterModule:
     """Filters about pools, shares and the fleet."""
 
@@ -122,6 +150,7 @@ class FilterModule:
             "gpu_workload": gpu_workload,
             "fleet_report": fleet_report,
             "fleet_table": fleet_table,
+            "iam_policies": iam_policies,
             "node_config": node_config,
             "quota_check": quota_check,
         }

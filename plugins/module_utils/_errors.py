@@ -159,7 +159,10 @@ _INVALID = re.compile(r"^(Invalid|Validation|Malformed|Missing|Unsupported|BadRe
 # "User: arn:... is not authorized to perform: eks:CreateCluster on resource: arn:... because ..."
 _WHO = re.compile(r"User: (\S+)")
 _ACTION = re.compile(r"(?:perform|action)s?:? ?:?\s*([a-z0-9-]+:[A-Za-z*]+)")
-_RESOURCE = re.compile(r"on resource:? (\S+)")
+# IAM itself names a role by its kind and name, not by its ARN.
+_RESOURCE = re.compile(r"on resource:? ((?:role |user |policy )?\S+)")
+# EKS tries a node group's launch template with the caller's rights, and encodes what was denied.
+_LAUNCH = "not authorized to launch instances with this launch template"
 
 
 def translate(error: BaseException, service_object: str) -> GpushareError:
@@ -235,7 +238,8 @@ def _from_answer(error: Any, service_object: str) -> GpushareError:
             remedy="renew the credentials (a session token may have expired) and check the clock",
             **where,
         )
-    if _DENIED.match(code):
+    if _DENIED.match(code) or _LAUNCH in text:
+        operation = "ec2:RunInstances" if _LAUNCH in text else operation
         who, action, resource = (_first(rule, text) for rule in (_WHO, _ACTION, _RESOURCE))
         on = f" on {resource}" if resource else ""
         return AccessDenied(

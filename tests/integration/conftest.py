@@ -2,24 +2,49 @@
 
 from __future__ import annotations
 
+import datetime
+import json
 import os
 import random
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import boto3
 import pytest
 
 from .support import aws_state, kill, playbook
+from .support.principal import Principal, written
 
 CLUSTER = "it"
-VARS = {"gpushare_cluster_name": CLUSTER}
+BOUNDARY = "it-boundary"
+# The roles that are made have a path and a permissions boundary, as some organizations ask.
+VARS = {
+    "gpushare_cluster_name": CLUSTER,
+    "gpushare_role_path": "/it/",
+    "gpushare_permissions_boundary": f"arn:aws:iam::123456789012:policy/{BOUNDARY}",
+}
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "last: runs after the others (it takes the cluster away)")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+# Each takes a minute of one lane: one of them a day in `make test`, all of them in `make test-all`.
+ROTATING = ("drift", "upgrade")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    days = datetime.date.today().toordinal()
+    turn = os.environ.get("GPUSHARE_ROTATING") or ROTATING[days % len(ROTATING)]
+    if not os.environ.get("GPUSHARE_ALL") and len({item.path for item in items}) > 1:
+        rest = [one for one in ROTATING if one != turn]
+        out = [i for i in items if any(f"/{one}/" in i.path.as_posix() or
+               i.path.stem == f"test_{one}" for one in rest)]  # fmt: skip
+        if out:
+            print(f"not today ({turn} is): {', '.join(rest)}; GPUSHARE_ROTATING names another")
+            config.hook.pytest_deselected(items=out)
+            items[:] = [item for item in items if item not in out]
     items.sort(key=lambda item: item.get_closest_marker("last") is not None)
 
 
@@ -33,6 +58,7 @@ class Built:
     killed: list[str]
     site: playbook.Run
     seed: int
+    principal: Principal
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -44,11 +70,30 @@ def lab() -> None:
 
 
 @pytest.fixture(scope="session")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
+def principal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Principal]:
+    """Who may do what policies.yml writes, and nothing else."""
+    tmp: Path = tmp_path_factory.mktemp("policies")
+    account = {"gpushare_account_id": "123456789012", "gpushare_build_dir": tmp}
+    wrote = playbook.run("playbooks/policies.yml", extra_vars={**VARS, **account})
+    assert wrote.rc == 0, wrote
+    everything = {"Effect": "Allow", "Action": "*", "Resource": "*"}
+    boundary = boto3.client("iam").create_policy(
+        PolicyName=BOUNDARY,
+        PolicyDocument=json.dumps({"Version": "2012-10-17", "Statement": [everything]}),
+    )
+    made = Principal(CLUSTER, written(tmp / "policies", CLUSTER), tmp / "times")
+    made.make()
+    yield made
+    made.remove()
+    boto3.client("iam").delete_policy(PolicyArn=boundary["Policy"]["Arn"])
+
+
+@pytest.fixture(scope="session")
+def built(principal: Principal, tmp_path_factory: pytest.TempPathFactory) -> Built:
     """site.yml: in check mode without us in the account, killed at three tasks, whole."""
     tmp: Path = tmp_path_factory.mktemp("site")
     before = aws_state.objects(CLUSTER)
-    check = playbook.run("site.yml", "--check", "--diff", extra_vars=VARS)
+    check = principal.run("site.yml", "--check", "--diff", extra_vars=VARS)
     assert aws_state.objects(CLUSTER) == before, "check mode changed the account"
     # The same for everybody, so that a red run is the change's; `make test-all` moves them.
     seed = int(os.environ.get("GPUSHARE_SEED", "7"))
@@ -60,9 +105,12 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
             lambda text, after=after: text.count("TASK [") >= after,
             tmp / f"killed-{after}.log",
             extra_vars=VARS,
+            env=principal.env,
             timeout=300,
         )
         for after in points
     ]
-    site = playbook.run("site.yml", extra_vars=VARS)
-    return Built(CLUSTER, before, check, killed, site, seed)
+    site = principal.run("site.yml", extra_vars=VARS)
+    if site.rc == 0:
+        principal.let_in(CLUSTER)
+    return Built(CLUSTER, before, check, killed, site, seed, principal)

@@ -34,7 +34,7 @@ def _status(built: Built, bearer: str) -> int:
 
 
 def test_the_creator_gets_in(built: Built) -> None:
-    assert _status(built, cluster.token(built.name)) == 200
+    assert _status(built, cluster.token(built.name, built.principal.session())) == 200
 
 
 def test_a_token_for_another_cluster_is_refused(built: Built) -> None:

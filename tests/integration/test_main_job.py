@@ -52,7 +52,7 @@ def test_a_second_run_at_the_same_time_is_refused_and_leaves_the_lock(built: Bui
     try:
         for book in ("site.yml", "playbooks/destroy.yml"):
             variables = {**VARS, "confirm_destroy": built.name}
-            refused = playbook.run(book, extra_vars=variables)
+            refused = built.principal.run(book, extra_vars=variables)
             assert refused.rc != 0, refused
             told = " ".join(refused.output.split())
             assert "being changed by another run: ops@runner-9, process 1, job 17" in told
@@ -92,27 +92,27 @@ def test_three_pods_share_one_gpu(built: Built) -> None:
 
 
 def test_second_run_changes_nothing_and_is_cheap(built: Built, tmp_path: Path) -> None:
-    again = playbook.run("site.yml", extra_vars=VARS, tmp=tmp_path)
+    again = built.principal.run("site.yml", extra_vars=VARS, tmp=tmp_path)
     assert again.rc == 0, again
     assert again.recap["changed"] == 0, again
     assert 0 < again.module_processes <= MOST_MODULE_PROCESSES
 
 
 def test_check_mode_on_the_built_cluster_finds_nothing_to_do(built: Built) -> None:
-    check = playbook.run("site.yml", "--check", "--diff", extra_vars=VARS)
+    check = built.principal.run("site.yml", "--check", "--diff", extra_vars=VARS)
     assert check.rc == 0, check
     assert check.recap["changed"] == 0, check
 
 
 def test_a_fourth_fits_and_a_fifth_waits_for_gpu_memory(built: Built) -> None:
-    four = playbook.run("playbooks/app.yml", extra_vars={**VARS, "sample_app_replicas": 4})
+    four = built.principal.run("playbooks/app.yml", extra_vars={**VARS, "sample_app_replicas": 4})
     assert four.rc == 0, four
-    five = playbook.run(
+    five = built.principal.run(
         "playbooks/app.yml",
         extra_vars={**VARS, "sample_app_replicas": 5, "sample_app_wait": "false"},
     )
     assert five.rc == 0, five
-    assert playbook.run("playbooks/report.yml", extra_vars=VARS).rc == 0
+    assert built.principal.run("playbooks/report.yml", extra_vars=VARS).rc == 0
     report = json.loads(Path("build/report.json").read_text())
     (node,) = [n for n in report["nodes"] if n["pool"] == "shared"]
     assert [p["phase"] for p in node["pods"] if p["gpu_memory_mib"]] == ["Running"] * 4
@@ -132,11 +132,12 @@ def test_a_lie_on_a_node_is_seen_and_repaired_by_one_patch(built: Built) -> None
     (node,) = cluster.nodes(built.name, "gpushare.eks/pool=shared")
     name, truth = node["metadata"]["name"], node["status"]["capacity"]["gpushare.eks/gpu-memory"]
     cluster.patch_capacity(built.name, name, "gpushare.eks/gpu-memory", "99Gi")
-    audit = playbook.run("playbooks/publish_gpu_memory.yml", "--check", "--diff", extra_vars=VARS)
+    publish = "playbooks/publish_gpu_memory.yml"
+    audit = built.principal.run(publish, "--check", "--diff", extra_vars=VARS)
     assert audit.rc == 0, audit
     assert "99Gi" in audit.output or "101376Mi" in audit.output, audit
     assert cluster.capacity(built.name, name) == cluster.mib("99Gi")
-    repair = playbook.run("playbooks/publish_gpu_memory.yml", extra_vars=VARS)
+    repair = built.principal.run(publish, extra_vars=VARS)
     assert repair.rc == 0, repair
     assert repair.recap["changed"] == 1, repair
     assert cluster.capacity(built.name, name) == cluster.mib(truth)
@@ -144,7 +145,7 @@ def test_a_lie_on_a_node_is_seen_and_repaired_by_one_patch(built: Built) -> None
 
 @pytest.mark.last
 def test_destroy_wants_the_name_said(built: Built) -> None:
-    refused = playbook.run("playbooks/destroy.yml", extra_vars=VARS)
+    refused = built.principal.run("playbooks/destroy.yml", extra_vars=VARS)
     assert refused.rc != 0
     assert f"confirm_destroy={built.name}" in refused.output
 
@@ -170,9 +171,10 @@ def gone(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Gone:
             lambda text, after=after: text.count("TASK [") >= after,
             tmp_path_factory.mktemp("destroy") / "killed.log",
             extra_vars=said,
+            env=built.principal.env,
             timeout=300,
         )
-    first = playbook.run("playbooks/destroy.yml", extra_vars=said)
+    first = built.principal.run("playbooks/destroy.yml", extra_vars=said)
     return Gone(first, vpc, foreign, stale, aws_state.objects(built.name))
 
 
@@ -201,7 +203,7 @@ def test_destroy_names_what_stays_and_why(built: Built, gone: Gone) -> None:
 @pytest.mark.last
 def test_destroy_again_takes_the_vpc_and_changes_nothing_else(built: Built, gone: Gone) -> None:
     boto3.client("ec2").delete_security_group(GroupId=gone.foreign)
-    again = playbook.run(
+    again = built.principal.run(
         "playbooks/destroy.yml", extra_vars={**VARS, "confirm_destroy": built.name}
     )
     assert again.rc == 0, again

@@ -27,7 +27,13 @@ def _descendants(pid: int) -> list[int]:
 
 
 def run_until(
-    playbook: str, reached: Callable[[str], bool], log: Path, *, extra_vars: dict, timeout: float
+    playbook: str,
+    reached: Callable[[str], bool],
+    log: Path,
+    *,
+    extra_vars: dict,
+    env: dict[str, str] | None = None,
+    timeout: float,
 ) -> str:
     """Runs ``playbook``, and kills it and all its children once ``reached(output so far)``.
 
@@ -41,7 +47,7 @@ def run_until(
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=subprocess.STDOUT,
-            env={**os.environ, "ANSIBLE_NOCOLOR": "1", "PYTHONUNBUFFERED": "1"},
+            env={**os.environ, **(env or {}), "ANSIBLE_NOCOLOR": "1", "PYTHONUNBUFFERED": "1"},
         )
         deadline = time.monotonic() + timeout
         while not reached(log.read_text()):

@@ -6,6 +6,7 @@ becomes the kind and name of its object; an object without a name of its own is 
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 from typing import Any
@@ -16,8 +17,8 @@ from . import cluster
 
 # Times, counters and what AWS, moto or Kubernetes choose by chance.
 VOLATILE = re.compile(
-    r"(Time|Date|At|_at)$|^(time|since|creationTimestamp|uid|resourceVersion|generation|selfLink|"
-    r"managedFields|status|clusterIPs?|endpoint|issuer|certificateAuthority|ResponseMetadata|"
+    r"(Time|Timestamp|Date|At|_at)$|^(time|since|creationTimestamp|uid|resourceVersion|generation|selfLink|"
+    r"managedFields|status|clusterIPs?|endpoint|issuer|certificateAuthority|ca\.crt|ResponseMetadata|"
     r"AllocationId|AssociationId|PublicIp|PrivateIp.*|PrivateDnsName.*|PublicDnsName|"
     r"CarrierIp|MacAddress|AttachmentId|RequesterId|RoleId|InstanceProfileId|PolicyId|"
     r"CreationToken|ClientToken|LaunchIndex|AmiLaunchIndex|ReservationId|StateTransitionReason|"
@@ -27,6 +28,9 @@ VOLATILE = re.compile(
 IDENTITY = re.compile(
     r"\b(?:vpc|subnet|igw|nat|rtb|rtbassoc|sg|sgr|vpce|lt|eni|eipalloc|eipassoc|i|acl|dopt|vol)"
     r"-[0-9a-f]{8,17}\b|\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b"
+)
+OF_ONE_CONTROL_PLANE = re.compile(
+    r"(\"?(?:apiServerEndpoint|certificateAuthority)\"?:\s*)\"?[^\",\s]+\"?"
 )
 EC2 = {
     "vpc": ("describe_vpcs", "Vpcs", "VpcId"),
@@ -123,6 +127,10 @@ def _ec2() -> dict[str, list[dict[str, Any]]]:
         chosen = {"LaunchTemplateId": one["LaunchTemplateId"], "Versions": ["$Default"]}
         versions = client.describe_launch_template_versions(**chosen)["LaunchTemplateVersions"]
         one["Data"] = versions[0]["LaunchTemplateData"]
+        if user_data := one["Data"].get("UserData"):
+            # It names the API server and its CA, which every control plane has of its own.
+            text = base64.b64decode(user_data).decode()
+            one["Data"]["UserData"] = OF_ONE_CONTROL_PLANE.sub(r"\1", text)
     return found
 
 
@@ -207,6 +215,9 @@ def _plain(value: Any, names: dict[str, str]) -> Any:
             (_plain(one, names) for one in value),
             key=lambda o: json.dumps(o, default=str, sort_keys=True),
         )
+    if isinstance(value, str) and value.startswith("subnet-") and "," in value:
+        # An Auto Scaling group's subnets are one text, in the order of their IDs.
+        return _plain(value.split(","), names)
     if isinstance(value, str):
         return IDENTITY.sub(lambda found: names.get(found[0], "<id>"), value)
     return value if isinstance(value, (int, float, bool)) else str(value)

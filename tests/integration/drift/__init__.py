@@ -1,0 +1,1 @@
+"""What is changed behind the playbook's back is seen, mended, and then nothing is left to do."""
