@@ -10,7 +10,7 @@ CLUSTER ?= lab
 # Hundreds of Python processes each: without their compiled files all of them compile what they import.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help venv lab lab-stop demo test test-all lint sanity docs-lint unit integration molecule bench soak chaos clean
+.PHONY: help venv lab lab-stop demo test test-all lint sanity docs-lint unit integration molecule bench soak chaos audit clean
 
 help:
 	@echo 'make demo      build the shared-GPU cluster on the local lab; ends in a table; leaves the lab up'
@@ -18,6 +18,7 @@ help:
 	@echo 'make bench     the figures of build/bench.json'
 	@echo 'make soak      minutes of trouble for the agents (GPUSHARE_SOAK_MINUTES, default 10)'
 	@echo 'make chaos     site.yml and destroy.yml killed at many points (GPUSHARE_CHAOS_POINTS, default 60)'
+	@echo 'make audit     prowler and checkov on the lab, against the waivers of docs/security.md'
 	@echo 'make lab       start the lab only; then: . .lab/env'
 	@echo 'make lab-stop  end the lab without a trace'
 
@@ -65,11 +66,16 @@ soak: venv
 chaos: venv
 	@tools/chaos.sh
 
+# prowler and checkov come from PyPI on first use, each into an environment of its own in the cache.
+audit: venv
+	@tools/audit.sh
+
 # Also at kill points that nobody has tried, and with the figures.
 test-all:
 	@GPUSHARE_ALL=1 GPUSHARE_SEED=$$$$ $(MAKE) test
 	@$(MAKE) bench
 	@$(MAKE) soak
+	@$(MAKE) audit
 	@$(MAKE) chaos
 
 clean: lab-stop

@@ -3,6 +3,7 @@
 - SetDesiredCapacity outside of min and max is refused;
 - instances are spread over the group's subnets, and only where EC2 offers the type;
 - mixed instances take the types of the overrides and the spot share of the distribution;
+- instances have the template's root disk, tags on disks, metadata options and monitoring;
 - what was launched, ended or refused stands in DescribeScalingActivities;
 - an instance that ended in any other way is replaced (`reconcile`).
 """
@@ -28,6 +29,7 @@ from moto.core.types import Base64EncodedString
 from moto.core.utils import utcnow
 from moto.ec2.models.instance_types import INSTANCE_TYPE_OFFERINGS
 from moto.ec2.models.launch_templates import LaunchTemplateVersion
+from moto.ec2.utils import convert_tag_spec
 
 _KEPT_ACTIVITIES = 100
 _plain_set_desired = AutoScalingBackend.set_desired_capacity
@@ -179,6 +181,8 @@ def _launch(self: FakeAutoScalingGroup, count_needed: int, propagated_tags: dict
         "Version": str(version.number),
     }
     profile = version.data.get("IamInstanceProfile") or {}
+    specified = _from_template(version.data, ec2.amis.get(self.image_id))
+    disk_tags = convert_tag_spec(version.data.get("TagSpecifications") or []).get("volume", {})
     for _ in range(count_needed):
         subnet = min(fitting, key=lambda item: used[item.id])
         used[subnet.id] += 1
@@ -190,13 +194,14 @@ def _launch(self: FakeAutoScalingGroup, count_needed: int, propagated_tags: dict
             self.user_data,
             self.security_groups,
             instance_type=kind,
-            tags={"instance": tags},
+            tags={"instance": tags, "volume": disk_tags},
             region_name=self.region,
             placement=subnet.availability_zone,
             launch_template=template,
             is_instance_type_default=False,
             subnet_id=subnet.id,
             instance_market_options={"MarketType": "spot"} if on_spot else None,
+            **specified,
         )
         instance = reservation.instances[0]
         if profile:
@@ -218,6 +223,18 @@ def _launch(self: FakeAutoScalingGroup, count_needed: int, propagated_tags: dict
             "an instance was started in response to a difference between desired and actual"
             " capacity",
         )
+
+
+def _from_template(data: dict[str, Any], image: Any) -> dict[str, Any]:
+    """What RunInstances takes of a template's data and moto leaves out."""
+    found: dict[str, Any] = {"metadata_options": data.get("MetadataOptions") or {}}
+    if str((data.get("Monitoring") or {}).get("Enabled", "")).lower() == "true":
+        found["monitoring_state"] = "enabled"
+    disks = data.get("BlockDeviceMappings") or []
+    # moto's own root disk is a second one beside a template's.
+    if image and image.root_device_name in [disk.get("DeviceName") for disk in disks]:
+        found["block_device_mappings"] = disks
+    return found
 
 
 def _update(self: FakeAutoScalingGroup, **given: Any) -> None:

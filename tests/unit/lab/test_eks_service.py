@@ -252,6 +252,36 @@ def test_a_node_group_is_a_template_a_group_and_nodes(ground):
     assert "gpu" in refused("ResourceInUseException", lab.eks.delete_cluster, name="demo")
 
 
+def test_an_instance_has_what_its_template_says(ground):
+    lab, role, subnets = ground
+    disk = {"VolumeSize": 30, "VolumeType": "gp3", "Encrypted": True, "DeleteOnTermination": True}
+    data = {
+        "MetadataOptions": {"HttpTokens": "required", "HttpPutResponseHopLimit": 1},
+        "Monitoring": {"Enabled": True},
+        "BlockDeviceMappings": [{"DeviceName": "/dev/xvda", "Ebs": disk}],
+        "TagSpecifications": [
+            {"ResourceType": "volume", "Tags": [{"Key": "owner", "Value": "us"}]}
+        ],
+    }
+    lab.ec2.create_launch_template(LaunchTemplateName="full", LaunchTemplateData=data)
+    answer = lab.nodegroup("full", role, subnets, launchTemplate={"name": "full"})
+    assert answer["status"] == "ACTIVE"
+    found = lab.ec2.describe_instances(
+        Filters=[{"Name": "tag:eks:nodegroup-name", "Values": ["full"]}]
+    )["Reservations"]
+    instances = [one for reservation in found for one in reservation["Instances"]]
+    assert len(instances) == 2
+    for instance in instances:
+        assert instance["MetadataOptions"]["HttpTokens"] == "required"
+        assert instance["Monitoring"]["State"] == "enabled"
+        [root] = instance["BlockDeviceMappings"]
+        assert root["DeviceName"] == instance["RootDeviceName"]
+        [volume] = lab.ec2.describe_volumes(VolumeIds=[root["Ebs"]["VolumeId"]])["Volumes"]
+        assert (volume["Encrypted"], volume["Size"]) == (True, 30)
+        tags = {tag["Key"]: tag["Value"] for tag in volume["Tags"]}
+        assert (tags["owner"], tags["eks:nodegroup-name"]) == ("us", "full")
+
+
 def test_bad_node_groups_are_refused(ground):
     lab, role, subnets = ground
     image = lab.client("ssm").get_parameter(
