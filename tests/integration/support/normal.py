@@ -66,7 +66,8 @@ def account(cluster_name: str) -> dict[str, list[str]]:
     names: dict[str, str] = {}
     for kind, (_operation, _key, identity) in EC2.items():
         for one in raw[kind]:
-            names[one[identity]] = f"<{kind} {_name(one)}>"
+            # EKS puts an ID of its own into the names of what it makes.
+            names[one[identity]] = f"<{kind} {IDENTITY.sub('<id>', _name(one))}>"
     for one in raw["key"]:
         names[one["KeyId"]] = f"<key {sorted(one['Aliases'])}>"
     return {
