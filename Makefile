@@ -60,15 +60,15 @@ test: venv
 
 # Minutes of trouble on a lab of its own, whose API servers keep an audit log of every write.
 soak: venv
-	@tools/soak.sh
+	@GPUSHARE_LAB_AUDIT=1 tools/own_lab.sh soak tests/benchmark/soak.py
 
 # Kills at many points on a lab of its own; hours.
 chaos: venv
-	@tools/chaos.sh
+	@tools/own_lab.sh chaos tests/chaos/chaos.py
 
 # prowler and checkov come from PyPI on first use, each into an environment of its own in the cache.
 audit: venv
-	@tools/audit.sh
+	@tools/own_lab.sh audit tests/audit/audit.py
 
 # Also at kill points that nobody has tried, and with the figures.
 test-all:

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable
 from typing import Any
 
 from lab import LabError
 from lab.aws.eks_state import Cluster
 from lab.cloud_aws import Balancers, Volumes
+from lab.due import Due
 
 log = logging.getLogger("lab.cloud")
 FINALIZER = "service.kubernetes.io/load-balancer-cleanup"
@@ -42,9 +42,7 @@ class CloudControllers:
         aws: Callable[[str, str], Any],
     ) -> None:
         self._plane, self._cluster, self._aws = plane, cluster, aws
-        self._dirty: dict[tuple[str, str], float] = {}
-        self._changed = threading.Condition()
-        self._stopped = False
+        self._due: Due[tuple[str, str]] = Due()
 
     def start(self) -> None:
         """Begin to follow Services, claims and volumes."""
@@ -55,47 +53,32 @@ class CloudControllers:
 
     def stop(self) -> None:
         """End the worker; the watches end with the control plane's client."""
-        with self._changed:
-            self._stopped = True
-            self._changed.notify_all()
+        self._due.stop()
 
     def _follow(self, kind: str) -> None:
         for event in self._plane.client.follow(f"/api/v1/{kind}"):
             objects = event["items"] if event["type"] == "SYNC" else [event["object"]]
             if event["type"] == "DELETED":
                 continue
-            with self._changed:
-                if self._stopped:
-                    return
-                for one in objects:
-                    if _concerns(kind, one):
-                        self._dirty[kind, _path(kind, one)] = 0.0
-                self._changed.notify_all()
+            if self._due.stopped:
+                return
+            self._due.mark(*((kind, _path(kind, one)) for one in objects if _concerns(kind, one)))
 
     def _work(self) -> None:
         while True:
-            with self._changed:
-                while True:
-                    if self._stopped:
-                        return
-                    now = time.monotonic()
-                    due = [key for key, when in self._dirty.items() if when <= now]
-                    if due:
-                        break
-                    soonest = min(self._dirty.values(), default=None)
-                    self._changed.wait(None if soonest is None else max(0.01, soonest - now))
-                kind, path = due[0]
-                del self._dirty[kind, path]
+            taken = self._due.take()
+            if taken is None:
+                return
+            kind, path = taken
             try:
                 again = self._reconcile(kind, path)
             except Exception as error:
                 # AWS or the API server refused: the real programs try again, too.
                 again = True
-                if not self._stopped:
+                if not self._due.stopped:
                     log.warning("%s: %s", path, error)
             if again:
-                with self._changed:
-                    self._dirty.setdefault((kind, path), time.monotonic() + _RETRY_S)
+                self._due.mark((kind, path), after=_RETRY_S)
 
     def _reconcile(self, kind: str, path: str) -> bool:
         """Bring one object to where it should be; True when it has to be looked at again."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -18,6 +17,7 @@ import yaml
 
 from lab import LabError, nvidia
 from lab.controlplane import ControlPlane
+from lab.due import Due
 
 log = logging.getLogger("lab.deviceplugin")
 HOLD = "lab.gpushare.eks/hold"
@@ -48,9 +48,7 @@ class DevicePluginEffect:
         self._nodes: dict[str, dict] = {}
         self._listed = False
         self._pods: dict[str, tuple[str, dict]] = {}
-        self._dirty: dict[str, float] = {}
-        self._changed = threading.Condition()
-        self._stopped = False
+        self._due: Due[str] = Due()
         # Pod UID -> (label value, config body): a program reads its config when it starts and when
         # the node's label changes, not when the ConfigMap does.
         self._loaded: dict[str, tuple[str, dict]] = {}
@@ -69,26 +67,24 @@ class DevicePluginEffect:
 
     def stop(self) -> None:
         """End the worker; the watches end with the control plane's client."""
-        with self._changed:
-            self._stopped = True
-            self._changed.notify_all()
+        self._due.stop()
 
     def nodes(self) -> dict[str, dict] | None:
         """The cluster's Nodes by name; None as long as nobody knows."""
-        with self._changed:
+        with self._due.changed:
             return dict(self._nodes) if self._listed else None
 
     # -- what is --------------------------------------------------------------------------------
 
     def _follow_nodes(self) -> None:
         for event in self._plane.client.follow("/api/v1/nodes"):
-            with self._changed:
-                if self._stopped:
+            with self._due.changed:
+                if self._due.stopped:
                     return
                 if event["type"] == "SYNC":
                     self._nodes = {node["metadata"]["name"]: node for node in event["items"]}
                     self._listed = True
-                    self._mark(*self._nodes)
+                    self._due.mark(*self._nodes)
                     continue
                 node = event["object"]
                 name = node["metadata"]["name"]
@@ -100,18 +96,18 @@ class DevicePluginEffect:
                 self._nodes[name] = node
                 # Heartbeats and taints change nothing for us; labels do, and a new Node does.
                 if before is None or _seen(before) != _seen(node):
-                    self._mark(name)
+                    self._due.mark(name)
 
     def _follow_pods(self) -> None:
         for event in self._plane.client.follow("/api/v1/pods"):
-            with self._changed:
-                if self._stopped:
+            with self._due.changed:
+                if self._due.stopped:
                     return
                 if event["type"] == "SYNC":
                     self._pods = {}
                     for pod in event["items"]:
                         self._remember(pod)
-                    self._mark(*self._nodes)
+                    self._due.mark(*self._nodes)
                 elif event["type"] == "DELETED":
                     uid = event["object"]["metadata"]["uid"]
                     known = self._pods.pop(uid, None)
@@ -129,30 +125,16 @@ class DevicePluginEffect:
 
     def _mark_for(self, role: str, pod: dict) -> None:
         # The NFD master labels every node, all others only the one they run on.
-        self._mark(*(self._nodes if role == "nfd-master" else [pod["spec"]["nodeName"]]))
-
-    def _mark(self, *nodes: str, after: float = 0.0) -> None:
-        due = time.monotonic() + after
-        for name in nodes:
-            self._dirty[name] = min(due, self._dirty.get(name, due))
-        self._changed.notify_all()
+        self._due.mark(*(self._nodes if role == "nfd-master" else [pod["spec"]["nodeName"]]))
 
     # -- what follows from it ---------------------------------------------------------------------
 
     def _work(self) -> None:
         while True:
-            with self._changed:
-                while True:
-                    if self._stopped:
-                        return
-                    now = time.monotonic()
-                    due = [name for name, when in self._dirty.items() if when <= now]
-                    if due:
-                        break
-                    soonest = min(self._dirty.values(), default=None)
-                    self._changed.wait(None if soonest is None else max(0.01, soonest - now))
-                name = due[0]
-                del self._dirty[name]
+            with self._due.changed:
+                name = self._due.take()
+                if name is None:
+                    return
                 node = self._nodes.get(name)
                 here: dict[str, dict] = {}
                 for role, pod in self._pods.values():
@@ -165,15 +147,14 @@ class DevicePluginEffect:
             try:
                 again = self._reconcile(node, here)
             except LabError as error:
-                again = not self._stopped
+                again = not self._due.stopped
                 log.warning("node %s: %s", name, error)
             except Exception:
                 # One odd node or config must not end the effect for all others.
                 again = True
                 log.exception("node %s", name)
             if again:
-                with self._changed:
-                    self._mark(name, after=_RETRY)
+                self._due.mark(name, after=_RETRY)
 
     def _reconcile(self, node: dict, here: Mapping[str, dict]) -> bool:
         """Bring one Node to where its pods would; True when some program fails and tries again."""

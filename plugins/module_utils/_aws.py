@@ -1,10 +1,10 @@
 # Copyright: (c) 2026, gpushare.eks contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What our AWS modules share: clients that retry, the common options, tags."""
+"""What our AWS modules share: clients that retry, the common options, pages, tags."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 try:
@@ -41,6 +41,17 @@ def list_spec(wait_timeout: int, *, wait: bool = True) -> dict[str, Any]:
         "purge_tags": {"type": "bool", "default": True},
         **(waits if wait else {}),
     }
+
+
+def pages(client: Any, operation: str, member: str, **params: Any) -> Iterator[dict[str, Any]]:
+    """All `member`s of all pages of a boto3 client's operation."""
+    for page in client.get_paginator(operation).paginate(**params):
+        yield from page.get(member) or []
+
+
+def tags_of(listed: Iterable[Mapping[str, str]] | None) -> dict[str, str]:
+    """Tags as a dict, from the list that most services answer; a key alone has the value ""."""
+    return {tag["Key"]: tag.get("Value", "") for tag in listed or []}
 
 
 def own_tags(tags: Mapping[str, str] | None) -> dict[str, str]:

@@ -8,7 +8,7 @@ import hashlib
 import json
 from typing import Any
 
-from ansible_collections.gpushare.eks.plugins.module_utils._aws import tag_list
+from ansible_collections.gpushare.eks.plugins.module_utils._aws import tag_list, tags_of
 from ansible_collections.gpushare.eks.plugins.module_utils._errors import (
     Conflict,
     InvalidInput,
@@ -63,7 +63,7 @@ class Documents:
                     return None
                 raise
             answer = self._ssm.list_tags_for_resource(ResourceType="Document", ResourceId=name)
-            tags = {tag["Key"]: tag["Value"] for tag in answer.get("TagList", [])}
+            tags = tags_of(answer.get("TagList"))
             view = {"name": name, "hash": found["Hash"], "version": found["DefaultVersion"]}
             if desired and found["Hash"] == desired["hash"]:
                 return {**view, "content": desired["content"], "tags": tags}
@@ -210,7 +210,7 @@ class Documents:
                     Filters=[{"Key": "Owner", "Values": ["Self"]}], MaxResults=50, **token
                 )
                 for one in page["DocumentIdentifiers"]:
-                    tags = {tag["Key"]: tag["Value"] for tag in one.get("Tags") or []}
+                    tags = tags_of(one.get("Tags"))
                     ours = one["Name"].startswith(DOCUMENT_PREFIX) and one["Name"] not in names
                     if ours and USER_TAG + cluster in tags:
                         found.append(one["Name"])

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from ansible_collections.gpushare.eks.plugins.module_utils._aws import pages, tags_of
 from ansible_collections.gpushare.eks.plugins.module_utils._errors import NotFound, aws_errors
 from ansible_collections.gpushare.eks.plugins.module_utils._ours import is_ours
 from ansible_collections.gpushare.eks.plugins.module_utils._quotas import (
@@ -49,7 +50,7 @@ def read_quotas(
     with aws_errors("VPCs, addresses and NAT gateways"):
         # No page: DescribeAddresses answers all.
         _count(found[ELASTIC_IPS], ec2.describe_addresses()["Addresses"], cluster_name)
-        _count(found[VPCS], _all(ec2, "describe_vpcs", "Vpcs"), cluster_name)
+        _count(found[VPCS], pages(ec2, "describe_vpcs", "Vpcs"), cluster_name)
         _count_gateways(ec2, found[NAT_GATEWAYS], cluster_name)
     return found
 
@@ -80,7 +81,7 @@ def _count_instances(
     cluster_name: str | None,
     more_types: Callable[[list[str]], Mapping[str, Any]],
 ) -> None:
-    reservations = _all(ec2, "describe_instances", "Reservations", Filters=_RUNNING)
+    reservations = pages(ec2, "describe_instances", "Reservations", Filters=_RUNNING)
     running = [
         (codes(one["InstanceType"])["spot" if _is_spot(one) else "on_demand"], one)
         for reservation in reservations
@@ -101,11 +102,11 @@ def _is_spot(instance: Mapping[str, Any]) -> bool:
 
 def _count_gateways(ec2: Any, quota: dict[str, Any], cluster_name: str | None) -> None:
     """The quota is of each zone: "zones" has what stands there."""
-    gateways = _all(ec2, "describe_nat_gateways", "NatGateways", Filter=_STANDING)
+    gateways = list(pages(ec2, "describe_nat_gateways", "NatGateways", Filter=_STANDING))
     _count(quota, gateways, cluster_name)
     ids = sorted({one["SubnetId"] for one in gateways if one.get("SubnetId")})
     wanted = [{"Name": "subnet-id", "Values": ids}]
-    subnets = _all(ec2, "describe_subnets", "Subnets", Filters=wanted) if ids else []
+    subnets = pages(ec2, "describe_subnets", "Subnets", Filters=wanted) if ids else []
     zones = {subnet["SubnetId"]: subnet["AvailabilityZone"] for subnet in subnets}
     quota["zones"] = {}
     for one in gateways:
@@ -121,10 +122,6 @@ def _count(
     each: int = 1,
 ) -> None:
     for one in objects:
-        tags = {tag["Key"]: tag["Value"] for tag in one.get("Tags") or []}
+        tags = tags_of(one.get("Tags"))
         row["used"] += each
         row["ours"] += each if cluster_name and is_ours(tags, cluster_name) else 0
-
-
-def _all(ec2: Any, operation: str, member: str, **params: Any) -> list[dict[str, Any]]:
-    return [one for page in ec2.get_paginator(operation).paginate(**params) for one in page[member]]

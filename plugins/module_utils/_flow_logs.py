@@ -12,7 +12,9 @@ from ansible_collections.gpushare.eks.plugins.module_utils._aws import (
     client,
     given,
     own_tags,
+    pages,
     tag_list,
+    tags_of,
 )
 from ansible_collections.gpushare.eks.plugins.module_utils._errors import (
     GpushareError,
@@ -138,8 +140,7 @@ class FlowLogs:
             )
 
     def _list(self, filters: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        pages = self._ec2.get_paginator("describe_flow_logs").paginate(Filter=filters)
-        return [one for page in pages for one in page["FlowLogs"]]
+        return list(pages(self._ec2, "describe_flow_logs", "FlowLogs", Filter=filters))
 
     def _read(self, key: tuple[str, str]) -> dict[str, Any] | None:
         names = ("resource-id", "log-group-name")
@@ -230,7 +231,7 @@ def view(raw: dict[str, Any]) -> dict[str, Any]:
         "traffic_type": raw.get("TrafficType", ""),
         "max_aggregation_interval": raw.get("MaxAggregationInterval", 600),
         "log_format": raw.get("LogFormat", ""),
-        "tags": own_tags({tag["Key"]: tag["Value"] for tag in raw.get("Tags") or []}),
+        "tags": own_tags(tags_of(raw.get("Tags"))),
     }
 
 

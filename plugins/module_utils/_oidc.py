@@ -9,7 +9,12 @@ from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
-from ansible_collections.gpushare.eks.plugins.module_utils._aws import client, own_tags, tag_list
+from ansible_collections.gpushare.eks.plugins.module_utils._aws import (
+    client,
+    own_tags,
+    tag_list,
+    tags_of,
+)
 from ansible_collections.gpushare.eks.plugins.module_utils._errors import InvalidInput, aws_errors
 from ansible_collections.gpushare.eks.plugins.module_utils._pool_names import CLUSTER_TAG
 from ansible_collections.gpushare.eks.plugins.module_utils._sync import Outcome, merge, sync
@@ -63,7 +68,7 @@ class Providers:
             if address not in (None, url):
                 continue
             raw = self._iam.get_open_id_connect_provider(OpenIDConnectProviderArn=arn)
-            tags = {tag["Key"]: tag["Value"] for tag in raw.get("Tags") or []}
+            tags = tags_of(raw.get("Tags"))
             if address or tags.get(CLUSTER_TAG) == cluster_name:
                 clients = sorted(raw.get("ClientIDList") or [])
                 found.append({"arn": arn, "url": url, "client_ids": clients, "tags": tags})

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ansible_collections.gpushare.eks.plugins.module_utils._aws import pages, tags_of
 from ansible_collections.gpushare.eks.plugins.module_utils._errors import aws_errors
 from ansible_collections.gpushare.eks.plugins.module_utils._ours import BALANCER, OUR_TAG, is_left
 
@@ -58,7 +59,7 @@ def find(
         found: list[Left] = []
         groups: list[dict[str, Any]] = []
         if vpc_id:
-            groups = list(_pages(client("ec2"), "describe_security_groups", "SecurityGroups",
+            groups = list(pages(client("ec2"), "describe_security_groups", "SecurityGroups",
                                  Filters=[_filter("vpc-id", [vpc_id])]))  # fmt: skip
             found += _balancers(client("elb"), client("elbv2"), cluster_name, vpc_id)
             found += _scaling(client("autoscaling"), client("ec2"), cluster_name, vpc_id)
@@ -76,19 +77,19 @@ def orphans(client: Callable[[str], Any], vpc_id: str) -> list[str]:
         filters = [_filter("vpc-id", [vpc_id]), _filter("description", ["ELB *"])]
         held = {
             one["NetworkInterfaceId"]: BALANCER.match(one["Description"])
-            for one in _pages(client("ec2"), "describe_network_interfaces", "NetworkInterfaces",
+            for one in pages(client("ec2"), "describe_network_interfaces", "NetworkInterfaces",
                               Filters=filters)
         }  # fmt: skip
         if not held:
             return []
-        classic = _pages(client("elb"), "describe_load_balancers", "LoadBalancerDescriptions")
-        others = _pages(client("elbv2"), "describe_load_balancers", "LoadBalancers")
+        classic = pages(client("elb"), "describe_load_balancers", "LoadBalancerDescriptions")
+        others = pages(client("elbv2"), "describe_load_balancers", "LoadBalancers")
         alive = {one["LoadBalancerName"] for one in [*classic, *others]}
     return sorted(eni for eni, name in held.items() if name and name[1] not in alive)
 
 
 def _balancers(elb: Any, elbv2: Any, cluster_name: str, vpc_id: str) -> Iterator[Left]:
-    there = _pages(elb, "describe_load_balancers", "LoadBalancerDescriptions")
+    there = pages(elb, "describe_load_balancers", "LoadBalancerDescriptions")
     classic = [one["LoadBalancerName"] for one in there if one.get("VPCId") == vpc_id]
     for batch in _batches(classic):
         for row in elb.describe_tags(LoadBalancerNames=batch)["TagDescriptions"]:
@@ -102,7 +103,7 @@ def _balancers(elb: Any, elbv2: Any, cluster_name: str, vpc_id: str) -> Iterator
     ):
         arns = {
             one[f"{part}Arn"]: one[f"{part}Name"]
-            for one in _pages(elbv2, operation, member)
+            for one in pages(elbv2, operation, member)
             if one.get("VpcId") == vpc_id
         }
         for batch in _batches(list(arns)):
@@ -114,9 +115,9 @@ def _balancers(elb: Any, elbv2: Any, cluster_name: str, vpc_id: str) -> Iterator
 
 
 def _scaling(scaling: Any, ec2: Any, cluster_name: str, vpc_id: str) -> Iterator[Left]:
-    subnets = _pages(ec2, "describe_subnets", "Subnets", Filters=[_filter("vpc-id", [vpc_id])])
+    subnets = pages(ec2, "describe_subnets", "Subnets", Filters=[_filter("vpc-id", [vpc_id])])
     ids = {one["SubnetId"] for one in subnets}
-    for group in _pages(scaling, "describe_auto_scaling_groups", "AutoScalingGroups"):
+    for group in pages(scaling, "describe_auto_scaling_groups", "AutoScalingGroups"):
         name, places = group["AutoScalingGroupName"], group.get("VPCZoneIdentifier") or ""
         if is_left(_tags(group), cluster_name) and ids & set(places.split(",")):
             yield Left("Auto Scaling group", name, "", "autoscaling", "delete_auto_scaling_group",
@@ -124,7 +125,7 @@ def _scaling(scaling: Any, ec2: Any, cluster_name: str, vpc_id: str) -> Iterator
                        gone="ValidationError")  # fmt: skip
     running = _filter("instance-state-name", ["pending", "running", "stopping", "stopped"])
     filters = [_filter("vpc-id", [vpc_id]), running]
-    for reservation in _pages(ec2, "describe_instances", "Reservations", Filters=filters):
+    for reservation in pages(ec2, "describe_instances", "Reservations", Filters=filters):
         for one in reservation["Instances"]:
             if is_left(_tags(one), cluster_name):
                 name = _tags(one).get("Name", "")
@@ -135,7 +136,7 @@ def _scaling(scaling: Any, ec2: Any, cluster_name: str, vpc_id: str) -> Iterator
 def _templates(ec2: Any, cluster_name: str) -> Iterator[Left]:
     """EKS's own, of its node groups."""
     filters = [_filter("tag:eks:cluster-name", [cluster_name])]
-    for one in _pages(ec2, "describe_launch_templates", "LaunchTemplates", Filters=filters):
+    for one in pages(ec2, "describe_launch_templates", "LaunchTemplates", Filters=filters):
         yield Left("launch template", one["LaunchTemplateId"], one["LaunchTemplateName"], "ec2",
                    "delete_launch_template",
                    {"LaunchTemplateId": one["LaunchTemplateId"]})  # fmt: skip
@@ -143,7 +144,7 @@ def _templates(ec2: Any, cluster_name: str) -> Iterator[Left]:
 
 def _volumes(ec2: Any, cluster_name: str) -> Iterator[Left]:
     filters = [_filter(f"tag:kubernetes.io/cluster/{cluster_name}", ["owned"])]
-    for one in _pages(ec2, "describe_volumes", "Volumes", Filters=filters):
+    for one in pages(ec2, "describe_volumes", "Volumes", Filters=filters):
         tags = _tags(one)
         claim = tags.get("kubernetes.io/created-for/pvc/name")
         where = tags.get("kubernetes.io/created-for/pvc/namespace")
@@ -154,8 +155,8 @@ def _volumes(ec2: Any, cluster_name: str) -> Iterator[Left]:
 
 def _interfaces(ec2: Any, cluster_name: str, vpc_id: str) -> Iterator[Left]:
     filters = [_filter("vpc-id", [vpc_id])]
-    for one in _pages(ec2, "describe_network_interfaces", "NetworkInterfaces", Filters=filters):
-        if is_left({t["Key"]: t["Value"] for t in one.get("TagSet", [])}, cluster_name):
+    for one in pages(ec2, "describe_network_interfaces", "NetworkInterfaces", Filters=filters):
+        if is_left(tags_of(one.get("TagSet")), cluster_name):
             yield Left("network interface", one["NetworkInterfaceId"], one.get("Description", ""),
                        "ec2", "delete_network_interface",
                        {"NetworkInterfaceId": one["NetworkInterfaceId"]})  # fmt: skip
@@ -169,16 +170,11 @@ def _groups(groups: list[dict[str, Any]], cluster_name: str) -> Iterator[Left]:
 
 
 def _tags(item: Mapping[str, Any]) -> dict[str, str]:
-    return {tag["Key"]: tag.get("Value", "") for tag in item.get("Tags") or []}
+    return tags_of(item.get("Tags"))
 
 
 def _filter(name: str, values: list[str]) -> dict[str, Any]:
     return {"Name": name, "Values": values}
-
-
-def _pages(client: Any, operation: str, member: str, **given: Any) -> Iterator[dict[str, Any]]:
-    for page in client.get_paginator(operation).paginate(**given):
-        yield from page.get(member) or []
 
 
 def _batches(items: list[str]) -> Iterable[list[str]]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: gpu_fleet_info
-version_added: 0.1.0
+version_added: 0.2.0
 short_description: Tell who has which part of which GPU of a cluster
 description:
   - Reads the Nodes and pods of a cluster, page by page, and puts them together with what NVML said

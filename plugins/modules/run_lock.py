@@ -6,7 +6,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: run_lock
-version_added: 0.1.0
+version_added: 0.2.0
 short_description: Let one run at a time change a cluster
 description:
   - Holds a lock in AWS while a playbook changes a cluster, so that of two runs at once the second

@@ -1,6 +1,6 @@
 """Builds the lab as a careful user would, has it audited, and judges what the auditors say.
 
-Needs a lab of its own (tools/audit.sh). prowler reads the lab's AWS after site.yml, checkov the
+Needs a lab of its own (`make audit`). prowler reads the lab's AWS after site.yml, checkov the
 manifests that the roles render. Everything is told at the end, and kept in build/audit/report.json.
 """
 

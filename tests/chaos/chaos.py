@@ -1,6 +1,6 @@
 """Kills site.yml and destroy.yml with SIGKILL at many points; one re-run each has to mend it.
 
-Needs a lab of its own (tools/chaos.sh). GPUSHARE_CHAOS_POINTS (60) are spread over both playbooks,
+Needs a lab of its own (`make chaos`). GPUSHARE_CHAOS_POINTS (60) are spread over both playbooks,
 half of them at task boundaries, half at random instants of GPUSHARE_SEED, which is printed. After
 each kill and its one re-run the account and the cluster have to be what an undisturbed run made of
 them, or hold nothing of ours. Everything is told at the end, and kept in build/chaos.json.

@@ -7,40 +7,42 @@ import boto3
 TAG = "gpushare.eks/cluster"
 
 
-def _tags(item: dict) -> dict[str, str]:
+# {kind: (operation, member of its answer, the field of an object that tells it)}
+EC2 = {
+    "vpc": ("describe_vpcs", "Vpcs", "VpcId"),
+    "subnet": ("describe_subnets", "Subnets", "SubnetId"),
+    "internet gateway": ("describe_internet_gateways", "InternetGateways", "InternetGatewayId"),
+    "address": ("describe_addresses", "Addresses", "AllocationId"),
+    "route table": ("describe_route_tables", "RouteTables", "RouteTableId"),
+    "security group": ("describe_security_groups", "SecurityGroups", "GroupId"),
+    "endpoint": ("describe_vpc_endpoints", "VpcEndpoints", "VpcEndpointId"),
+    "launch template": ("describe_launch_templates", "LaunchTemplates", "LaunchTemplateId"),
+    "network interface": (
+        "describe_network_interfaces",
+        "NetworkInterfaces",
+        "NetworkInterfaceId",
+    ),
+    "volume": ("describe_volumes", "Volumes", "VolumeId"),
+    "nat gateway": ("describe_nat_gateways", "NatGateways", "NatGatewayId"),
+}
+
+
+def tags_of(item: dict) -> dict[str, str]:
+    """The tags of a described object, as a dict."""
     return {t["Key"]: t["Value"] for t in item.get("Tags") or item.get("TagSet") or []}
 
 
 def _ec2(session: boto3.Session) -> dict[str, dict[str, str]]:
     ec2 = session.client("ec2")
-    reads = {
-        "vpc": ("describe_vpcs", "Vpcs", "VpcId"),
-        "subnet": ("describe_subnets", "Subnets", "SubnetId"),
-        "internet gateway": ("describe_internet_gateways", "InternetGateways", "InternetGatewayId"),
-        "address": ("describe_addresses", "Addresses", "AllocationId"),
-        "route table": ("describe_route_tables", "RouteTables", "RouteTableId"),
-        "security group": ("describe_security_groups", "SecurityGroups", "GroupId"),
-        "endpoint": ("describe_vpc_endpoints", "VpcEndpoints", "VpcEndpointId"),
-        "launch template": ("describe_launch_templates", "LaunchTemplates", "LaunchTemplateId"),
-        "network interface": (
-            "describe_network_interfaces",
-            "NetworkInterfaces",
-            "NetworkInterfaceId",
-        ),
-        "volume": ("describe_volumes", "Volumes", "VolumeId"),
-    }
     found = {}
-    for kind, (operation, key, identity) in reads.items():
+    for kind, (operation, key, identity) in EC2.items():
         for item in getattr(ec2, operation)()[key]:
             if item.get("State") not in {"deleted", "deleting"}:
-                found[f"{kind} {item[identity]}"] = _tags(item)
-    for item in ec2.describe_nat_gateways()["NatGateways"]:
-        if item["State"] not in {"deleted", "deleting"}:
-            found[f"nat gateway {item['NatGatewayId']}"] = _tags(item)
+                found[f"{kind} {item[identity]}"] = tags_of(item)
     for reservation in ec2.describe_instances()["Reservations"]:
         for item in reservation["Instances"]:
             if item["State"]["Name"] not in {"terminated", "shutting-down"}:
-                found[f"instance {item['InstanceId']}"] = _tags(item)
+                found[f"instance {item['InstanceId']}"] = tags_of(item)
     return found
 
 
@@ -58,7 +60,7 @@ def _others(session: boto3.Session) -> dict[str, dict[str, str]]:
     for name in eks.list_clusters()["clusters"]:
         found[f"cluster {name}"] = eks.describe_cluster(name=name)["cluster"].get("tags", {})
     for group in session.client("autoscaling").describe_auto_scaling_groups()["AutoScalingGroups"]:
-        found[f"auto scaling group {group['AutoScalingGroupName']}"] = _tags(group)
+        found[f"auto scaling group {group['AutoScalingGroupName']}"] = tags_of(group)
     for group in session.client("logs").describe_log_groups()["logGroups"]:
         found[f"log group {group['logGroupName']}"] = {}
     for one in session.client("elb").describe_load_balancers()["LoadBalancerDescriptions"]:
@@ -72,7 +74,7 @@ def _others(session: boto3.Session) -> dict[str, dict[str, str]]:
     for document in ssm.list_documents(Filters=[{"Key": "Owner", "Values": ["Self"]}])[
         "DocumentIdentifiers"
     ]:
-        found[f"document {document['Name']}"] = _tags(document)
+        found[f"document {document['Name']}"] = tags_of(document)
     for parameter in ssm.describe_parameters()["Parameters"]:
         if not parameter["Name"].startswith("/aws/"):
             found[f"parameter {parameter['Name']}"] = {}

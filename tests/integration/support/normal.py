@@ -13,7 +13,7 @@ from typing import Any
 
 import boto3
 
-from . import cluster
+from . import aws_state, cluster
 
 # Times, counters and what AWS, moto or Kubernetes choose by chance.
 VOLATILE = re.compile(
@@ -32,17 +32,8 @@ IDENTITY = re.compile(
 OF_ONE_CONTROL_PLANE = re.compile(
     r"(\"?(?:apiServerEndpoint|certificateAuthority)\"?:\s*)\"?[^\",\s]+\"?"
 )
-EC2 = {
-    "vpc": ("describe_vpcs", "Vpcs", "VpcId"),
-    "subnet": ("describe_subnets", "Subnets", "SubnetId"),
-    "internet gateway": ("describe_internet_gateways", "InternetGateways", "InternetGatewayId"),
-    "address": ("describe_addresses", "Addresses", "AllocationId"),
-    "nat gateway": ("describe_nat_gateways", "NatGateways", "NatGatewayId"),
-    "route table": ("describe_route_tables", "RouteTables", "RouteTableId"),
-    "security group": ("describe_security_groups", "SecurityGroups", "GroupId"),
-    "endpoint": ("describe_vpc_endpoints", "VpcEndpoints", "VpcEndpointId"),
-    "launch template": ("describe_launch_templates", "LaunchTemplates", "LaunchTemplateId"),
-}
+# What a run makes as a whole; interfaces and volumes come and go with nodes and pods.
+EC2 = {k: v for k, v in aws_state.EC2.items() if k not in ("network interface", "volume")}
 KUBERNETES = (
     "/api/v1/namespaces",
     "/api/v1/configmaps",
@@ -109,14 +100,13 @@ _BUILT_IN = {"admin", "edit", "view", "cluster-admin"}
 
 
 def _name(one: dict[str, Any]) -> str:
-    tags = {t["Key"]: t["Value"] for t in one.get("Tags") or []}
+    tags = aws_state.tags_of(one)
     fallback = one.get("LaunchTemplateName") or one.get("GroupName") or one.get("ServiceName") or ""
     return tags.get("Name") or fallback
 
 
 def _ours_or_untagged(one: dict[str, Any], cluster_name: str) -> bool:
-    tags = {t["Key"]: t["Value"] for t in one.get("Tags") or []}
-    return tags.get("gpushare.eks/cluster", cluster_name) == cluster_name
+    return aws_state.tags_of(one).get(aws_state.TAG, cluster_name) == cluster_name
 
 
 def _ec2() -> dict[str, list[dict[str, Any]]]:
@@ -189,7 +179,7 @@ def _others(cluster_name: str) -> dict[str, list[dict[str, Any]]]:
     keys = []
     for key in kms.list_keys()["Keys"]:
         tags = kms.list_resource_tags(KeyId=key["KeyId"])["Tags"]
-        if {"TagKey": "gpushare.eks/cluster", "TagValue": cluster_name} not in tags:
+        if {"TagKey": aws_state.TAG, "TagValue": cluster_name} not in tags:
             continue
         told = kms.describe_key(KeyId=key["KeyId"])["KeyMetadata"]
         if told["KeyState"] == "PendingDeletion":

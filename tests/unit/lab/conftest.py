@@ -32,6 +32,24 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
 
 
 @pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """Our EKS and moto in a daemon of this process, without control planes."""
+    # Imported here: boto3 costs a second, which most files of this folder need not pay.
+    from eks_helpers import running_lab
+
+    with running_lab(tmp_path_factory.mktemp("lab")) as running:
+        yield running
+
+
+@pytest.fixture
+def lab(daemon: Any) -> Any:
+    """The daemon as it was at its start."""
+    from eks_helpers import fresh
+
+    return fresh(daemon)
+
+
+@pytest.fixture(scope="module")
 def client() -> Iterator[Callable[[str], Any]]:
     """client(service) is a boto3 client of moto behind our patches, over HTTP."""
     import boto3

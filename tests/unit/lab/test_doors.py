@@ -7,20 +7,9 @@ import urllib.error
 
 import pytest
 import yaml
-from eks_helpers import eventually, fresh, running_lab
+from eks_helpers import eventually
 
 PARAMETER = "/aws/service/eks/optimized-ami/1.36/amazon-linux-2023/x86_64/nvidia/recommended/"
-
-
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory):
-    with running_lab(tmp_path_factory.mktemp("lab")) as running:
-        yield running
-
-
-@pytest.fixture
-def lab(daemon):
-    return fresh(daemon)
 
 
 @pytest.fixture

@@ -4,15 +4,9 @@ from __future__ import annotations
 
 import pytest
 from botocore.exceptions import ClientError
-from eks_helpers import eventually, fresh, running_lab
+from eks_helpers import eventually, fresh
 
 WHERE = {"clusterName": "demo", "namespace": "team", "serviceAccount": "worker"}
-
-
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory):
-    with running_lab(tmp_path_factory.mktemp("lab")) as running:
-        yield running
 
 
 @pytest.fixture

@@ -6,22 +6,11 @@ import json
 
 import pytest
 from botocore.exceptions import ClientError
-from eks_helpers import eventually, fresh, running_lab
+from eks_helpers import eventually
 
 CLUSTER_ADMIN = "arn:aws:eks::aws:cluster-access-policy/AmazonEKSClusterAdminPolicy"
 VIEW = "arn:aws:eks::aws:cluster-access-policy/AmazonEKSViewPolicy"
 BINDINGS = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/"
-
-
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory):
-    with running_lab(tmp_path_factory.mktemp("lab")) as running:
-        yield running
-
-
-@pytest.fixture
-def lab(daemon):
-    return fresh(daemon)
 
 
 def refused(code, call, **arguments):

@@ -4,18 +4,6 @@ from __future__ import annotations
 
 import pytest
 from botocore.exceptions import ClientError
-from eks_helpers import fresh, running_lab
-
-
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory):
-    with running_lab(tmp_path_factory.mktemp("lab")) as running:
-        yield running
-
-
-@pytest.fixture
-def lab(daemon):
-    return fresh(daemon)
 
 
 def refused(code, call, **arguments):

@@ -7,15 +7,9 @@ import urllib.error
 
 import pytest
 from botocore.exceptions import ClientError
-from eks_helpers import fresh, running_lab
+from eks_helpers import fresh
 
 from lab.faults import Faults
-
-
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory):
-    with running_lab(tmp_path_factory.mktemp("lab")) as running:
-        yield running
 
 
 @pytest.fixture

@@ -8,18 +8,12 @@ import time
 
 import pytest
 from botocore.exceptions import ClientError
-from eks_helpers import fresh, running_lab
+from eks_helpers import fresh
 
 from ansible_collections.gpushare.eks.plugins.module_utils import _errors
 
 VPC = {"CidrBlock": "10.9.0.0/16"}
 NAMES = ("bounded", "other")
-
-
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory):
-    with running_lab(tmp_path_factory.mktemp("lab")) as running:
-        yield running
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import gzip
 
 import pytest
 import yaml
-from eks_helpers import eventually, fresh, running_lab
+from eks_helpers import eventually
 
 from lab import nodeconfig
 from lab.joiner import max_pods, node_name
@@ -77,17 +77,6 @@ def test_names_and_pod_limits_are_those_of_ec2():
 
 
 # -- instances ----------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory):
-    with running_lab(tmp_path_factory.mktemp("lab")) as running:
-        yield running
-
-
-@pytest.fixture
-def lab(daemon):
-    return fresh(daemon)
 
 
 @pytest.fixture
