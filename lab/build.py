@@ -112,7 +112,7 @@ def _ensure_chart(folder: Path, progress: Progress) -> None:
         answer = subprocess.run(
             [go, "mod", "download", "-json", _CHART_MODULE],
             cwd=outside_any_module,
-            env=_environment(),
+            env=environment(),
             capture_output=True,
             text=True,
         )
@@ -144,7 +144,7 @@ def _ensure_chart(folder: Path, progress: Progress) -> None:
     temporary.rename(folder)
 
 
-def _environment() -> dict[str, str]:
+def environment() -> dict[str, str]:
     """The caller's environment (proxies, Go's own settings) without what would change the build."""
     return {
         **os.environ,
@@ -161,7 +161,7 @@ def _run(command: list[str], what: str, progress: Progress) -> Iterator[str]:
         # A Go that outlived its killed builder would write where the next one builds.
         processes.bound(command),
         cwd=GO_MODULE,
-        env=_environment(),
+        env=environment(),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

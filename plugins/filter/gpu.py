@@ -45,6 +45,7 @@ def gpu_workload(
     pool: str | None = None,
     gpu_compute_percent: int | None = None,
     framework: str | None = None,
+    replicas: int | None = None,
 ) -> dict[str, Any]:
     """See _shares.workload."""
     return call(
@@ -56,6 +57,7 @@ def gpu_workload(
         pool=pool,
         gpu_compute_percent=gpu_compute_percent,
         framework=framework,
+        replicas=replicas,
     )
 
 

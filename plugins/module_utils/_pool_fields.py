@@ -25,6 +25,7 @@ POOL_KEYS = (
 )  # fmt: skip
 SHARING_KEYS = (
     "strategy", "replicas", "gpu_memory", "headroom_mib", "usable_mib", "multi_gpu", "flags",
+    "rename", "cuda_version",
 )  # fmt: skip
 REQUIREMENT_KEYS = ("cpu", "memory_gib", "architecture", "generation_min")
 STRATEGIES = ("exclusive", "time_slicing", "mps")
@@ -32,12 +33,6 @@ ZONES = ("spread", "one_group_per_zone")
 AUTOSCALERS = ("none", "cluster_autoscaler", "karpenter")
 CAPACITY_TYPES = ("on_demand", "spot")
 EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
-# Top level of `flags` in NVIDIA's v1 config (k8s-device-plugin api/config/v1/flags.go).
-PLUGIN_FLAGS = (
-    "migStrategy", "failOnInitError", "mpsRoot", "nvidiaDriverRoot", "nvidiaDevRoot",
-    "gdrcopyEnabled", "gdsEnabled", "mofedEnabled", "useNodeFeatureAPI",
-    "deviceDiscoveryStrategy", "plugin", "gfd",
-)  # fmt: skip
 
 
 class PoolError(ValueError):

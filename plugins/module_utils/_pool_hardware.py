@@ -11,14 +11,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.gpushare.eks.plugins.module_utils._catalog import gpu_model
+from ansible_collections.gpushare.eks.plugins.module_utils._mps import (
+    driver_clients,
+    most_replicas,
+)
 from ansible_collections.gpushare.eks.plugins.module_utils._pool_fields import (
     REQUIREMENT_KEYS,
     Problems,
     number_range,
 )
 
-# NVIDIA's plugin refuses more MPS replicas per GPU; 16 below compute capability 7.5 (facts.md).
-MPS_REPLICAS_OLD = 16
 # CreateNodegroup takes 20 instance types.
 MAX_INSTANCE_TYPES = 20
 
@@ -140,6 +142,8 @@ def _check_type(
     field = f"{pool['field']}.sharing"
     if sharing["strategy"] == "mps":
         _check_mps(problems, field, name, sharing, gpus, catalog, warnings, pool["name"])
+    if sharing["flags"].get("migStrategy", "none") != "none":
+        _check_mig(problems, field, name, gpus, catalog, warnings, pool["name"])
     if not sharing["gpu_memory"]:
         return
     if count > 1 and sharing["multi_gpu"] != "sum":
@@ -194,16 +198,42 @@ def _check_mps(
         model = gpu_model(catalog, gpu)
         if model is None:
             continue
-        version = tuple(int(part) for part in model["compute_capability"].split("."))
-        if version < (7, 5) and (sharing["replicas"] or 0) > MPS_REPLICAS_OLD:
+        replicas, capability = sharing["replicas"] or 0, model["compute_capability"]
+        clients = driver_clients(capability, sharing["cuda_version"]) or 0
+        most = min(clients, most_replicas(capability))
+        if replicas > most:
             problems.add(
                 f"{field}.replicas",
-                sharing["replicas"],
+                replicas,
                 f"is above what {gpu['name']} of {name} allows under MPS",
-                f"2 to {MPS_REPLICAS_OLD} (compute capability below 7.5)",
+                f"2 to {most} (compute capability {capability})",
+            )
+        elif replicas == clients:
+            warnings.append(
+                f"pool {pool}: {replicas} replicas take all {clients} MPS clients of {name}; a pod "
+                "with a second CUDA context keeps another pod from starting"
             )
         if model["mig"]:
             warnings.append(
                 f"pool {pool}: {name} has a GPU that can do MIG; MPS and MIG exclude each other, "
                 "so MIG has to stay off on its nodes"
             )
+
+
+def _check_mig(
+    problems: Problems,
+    field: str,
+    name: str,
+    gpus: list[dict[str, Any]],
+    catalog: Mapping[str, Any],
+    warnings: list[str],
+    pool: str,
+) -> None:
+    models = [gpu_model(catalog, gpu) for gpu in gpus]
+    if any(model is not None and not model["mig"] for model in models):
+        problems.add(f"{field}.flags.migStrategy", None, f"no GPU of {name} has MIG", "none")
+    else:
+        warnings.append(
+            f"pool {pool}: how many devices {name} offers depends on its MIG slices, which are "
+            "not made here; the prediction counts whole GPUs"
+        )

@@ -98,7 +98,7 @@ def plugin_configs(
             key = "timeSlicing" if sharing["strategy"] == "time_slicing" else "mps"
             config["sharing"] = {
                 key: {
-                    "renameByDefault": True,
+                    "renameByDefault": sharing["rename"],
                     "failRequestsGreaterThanOne": True,
                     "resources": [{"name": WHOLE_GPU, "replicas": sharing["replicas"]}],
                 }

@@ -12,11 +12,16 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from ansible_collections.gpushare.eks.plugins.module_utils._mps import (
+    CUDA_VERSION,
+    PLUGIN_REPLICAS,
+    driver_clients,
+)
+from ansible_collections.gpushare.eks.plugins.module_utils._plugin_flags import read_flags
 from ansible_collections.gpushare.eks.plugins.module_utils._pool_fields import (
     AUTOSCALERS,
     CAPACITY_TYPES,
     DNS_LABEL,
-    PLUGIN_FLAGS,
     POOL_KEYS,
     SHARING_KEYS,
     STRATEGIES,
@@ -31,8 +36,6 @@ from ansible_collections.gpushare.eks.plugins.module_utils._pool_hardware import
     read_types,
 )
 
-# NVIDIA's plugin takes no more MPS replicas per GPU; CUDA 13.0 (driver 580) allows 48 clients.
-MPS_REPLICAS = 48
 RESERVED_LABELS = {"nvidia.com/device-plugin.config", "k8s.amazonaws.com/accelerator"}
 RESERVED_TAINTS = {"nvidia.com/gpu"}
 # A time-sliced GPU cannot hold more than this many clients in practice; a typing mistake is caught.
@@ -149,16 +152,18 @@ def _sharing(problems: Problems, field: str, value: Any) -> dict[str, Any] | Non
     """The sharing of a GPU pool, complete; None for a general pool."""
     if value is None:
         return None
+    if _several(problems, field, value):
+        return None
     raw = problems.mapping(field, value, SHARING_KEYS)
     if raw.get("strategy") is None:
         problems.add(f"{field}.strategy", None, "is missing", STRATEGIES)
     strategy = problems.choice(f"{field}.strategy", raw.get("strategy"), "exclusive", STRATEGIES)
     known = raw.get("strategy") == strategy
     gpu_memory = problems.boolean(f"{field}.gpu_memory", raw.get("gpu_memory"), False)
-    high = MPS_REPLICAS if strategy == "mps" else MAX_REPLICAS
+    high = PLUGIN_REPLICAS if strategy == "mps" else MAX_REPLICAS
     replicas = raw.get("replicas")
     if known and strategy == "exclusive":
-        for key in ("replicas", "gpu_memory", "headroom_mib", "multi_gpu"):
+        for key in ("replicas", "gpu_memory", "headroom_mib", "multi_gpu", "rename"):
             if raw.get(key):
                 problems.add(
                     f"{field}.{key}", raw[key], "needs a shared strategy", "time_slicing, mps"
@@ -168,7 +173,23 @@ def _sharing(problems: Problems, field: str, value: Any) -> dict[str, Any] | Non
         needs = strategy == "mps" or not gpu_memory
         if known and replicas is None and needs:
             problems.add(f"{field}.replicas", None, "is missing", f"a whole number, 2 to {high}")
+        if strategy == "mps" and isinstance(replicas, int) and replicas > high:
+            problems.add(
+                f"{field}.replicas",
+                replicas,
+                "is more than NVIDIA's plugin makes of a GPU under MPS, whatever the driver serves",
+                f"a whole number, 2 to {high}",
+            )
+            replicas = high
         replicas = problems.integer(f"{field}.replicas", replicas, None, 2, high)
+    if gpu_memory and raw.get("rename") is False:
+        problems.add(
+            f"{field}.rename",
+            False,
+            "would offer plain nvidia.com/gpu beside gpu_memory, so that a pod which asks for a "
+            "whole GPU lands on a shared one",
+            "true, or gpu_memory: false",
+        )
     return {
         "strategy": strategy,
         "replicas": replicas,
@@ -182,18 +203,44 @@ def _sharing(problems: Problems, field: str, value: Any) -> dict[str, Any] | Non
         "multi_gpu": problems.choice(
             f"{field}.multi_gpu", raw.get("multi_gpu"), "refuse", ("refuse", "sum")
         ),
-        "flags": _flags(problems, f"{field}.flags", raw.get("flags"), strategy, gpu_memory),
+        "flags": read_flags(problems, f"{field}.flags", raw.get("flags"), strategy, gpu_memory),
+        "rename": problems.boolean(f"{field}.rename", raw.get("rename"), strategy != "exclusive"),
+        "cuda_version": _cuda_version(problems, f"{field}.cuda_version", raw, strategy),
     }
 
 
-def _flags(
-    problems: Problems, field: str, value: Any, strategy: str, gpu_memory: bool
-) -> dict[str, Any]:
-    flags = problems.mapping(field, value, PLUGIN_FLAGS)
-    mig = flags.get("migStrategy", "none")
-    if mig not in ("none", "single", "mixed"):
-        problems.add(f"{field}.migStrategy", mig, "is unknown", "none, single, mixed")
-    elif mig != "none" and (strategy == "mps" or gpu_memory):
-        why = "MPS and MIG exclude each other" if strategy == "mps" else "MIG memory is the slices'"
-        problems.add(f"{field}.migStrategy", mig, why, "none")
-    return flags
+def _several(problems: Problems, field: str, value: Any) -> bool:
+    """Whether one pool is given two strategies; of two NVIDIA's plugin takes MPS and is silent."""
+    found = value.get("strategy") if isinstance(value, Mapping) else value
+    if not isinstance(found, (list, tuple)) or len(found) < 2:
+        return False
+    at = f"{field}.strategy" if isinstance(value, Mapping) else field
+    problems.add(
+        at,
+        value if found is value else list(found),
+        "gives one pool several strategies, and all GPUs of a node are shared in one way",
+        f"one of {', '.join(STRATEGIES)}, and a pool of its own for the other",
+    )
+    return True
+
+
+def _cuda_version(
+    problems: Problems, field: str, raw: Mapping[str, Any], strategy: str
+) -> str | None:
+    """CUDA version of the driver, by which MPS counts its clients; None where nothing asks."""
+    value = raw.get("cuda_version")
+    if strategy != "mps":
+        if value is not None:
+            problems.add(field, value, "matters to MPS alone", "leave it out")
+        return None
+    if value is None:
+        return CUDA_VERSION
+    if not isinstance(value, str) or driver_clients("9.0", value) is None:
+        problems.add(
+            field,
+            value,
+            "is not a CUDA version",
+            'what nvidia-smi shows on a node, in quotes: "13.0", "13.1"',
+        )
+        return CUDA_VERSION
+    return value

@@ -13,6 +13,7 @@ from typing import Any
 
 from ansible_collections.gpushare.eks.plugins.module_utils import _names, _policy
 from ansible_collections.gpushare.eks.plugins.module_utils._catalog import CATALOG, gpu_model
+from ansible_collections.gpushare.eks.plugins.module_utils._plugin_flags import chart_values
 from ansible_collections.gpushare.eks.plugins.module_utils._pool_fields import (
     SUBDOMAIN,
     PoolError,
@@ -87,6 +88,9 @@ def derive(
         "pools": built,
         "gpu_pools": gpu_pools,
         "device_plugin_configs": plugin_configs(read, built),
+        "chart_values": chart_values(
+            pool["sharing"]["flags"] for pool in read if pool["sharing"] is not None
+        ),
         "publish_policy": policy,
         "publish_bounds": _policy.bounds(policy),
         "names": {
@@ -176,7 +180,8 @@ def _pool(
 def _public_sharing(sharing: dict[str, Any] | None) -> dict[str, Any] | None:
     if sharing is None:
         return None
-    keys = ("strategy", "replicas", "gpu_memory", "headroom_mib", "usable_mib", "multi_gpu")
+    keys = ("strategy", "replicas", "gpu_memory", "headroom_mib", "usable_mib", "multi_gpu",
+            "rename", "cuda_version")  # fmt: skip
     return {key: sharing[key] for key in keys}
 
 
@@ -219,7 +224,7 @@ def _predict(
     shared = sharing["strategy"] != "exclusive"
     return {
         "gpu_memory_mib": memory,
-        "gpu_resource": SHARED_GPU if shared else WHOLE_GPU,
+        "gpu_resource": SHARED_GPU if sharing["rename"] else WHOLE_GPU,
         "gpu_count": count * (sharing["replicas"] if shared else 1),
         "gpu_model": _only(gpu["name"] for gpu in gpus),
         "gpu_usable_mib": usable,

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from typing import Any
 
+from ansible_collections.gpushare.eks.plugins.module_utils._names import TYPE_LABEL
 from ansible_collections.gpushare.eks.plugins.module_utils._pool_names import (
     POOL_LABEL,
     SHARED_GPU,
@@ -77,7 +78,10 @@ def report(
             waiting.append(pod)
     gpus = {reading["instance_id"]: _gpus(reading) for reading in readings}
     order = {pool["name"]: place for place, pool in enumerate(derived["pools"])}
-    rows = [_node(node, resource, gpus, by_node) for node in nodes]
+    predictions = {pool["name"]: pool.get("predicted_by_type") or {} for pool in derived["pools"]}
+    rows = [
+        {**_node(node, resource, gpus, by_node), **_offers(node, predictions)} for node in nodes
+    ]
     return {
         "schema": 1,
         "cluster": cluster,
@@ -159,6 +163,21 @@ def _node(
             }
             for pod in mine
         ],
+    }
+
+
+def _offers(node: Mapping[str, Any], predictions: Mapping[str, Any]) -> dict[str, Any]:
+    """GPUs or shares of them that a node offers, and what its pool predicts for its type."""
+    labels = node["metadata"].get("labels") or {}
+    allocatable = (node.get("status") or {}).get("allocatable") or {}
+    counts = {
+        name: int(parse_quantity(allocatable.get(name, 0))) for name in (WHOLE_GPU, SHARED_GPU)
+    }
+    predicted = predictions.get(labels.get(POOL_LABEL), {}).get(labels.get(TYPE_LABEL))
+    keys = ("gpu_memory_mib", "gpu_resource", "gpu_count")
+    return {
+        "gpu_resources": {name: count for name, count in counts.items() if count},
+        "predicted": None if predicted is None else {key: predicted[key] for key in keys},
     }
 
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
+from ansible_collections.gpushare.eks.plugins.module_utils import _packing
 from ansible_collections.gpushare.eks.plugins.module_utils._pool_names import (
     POOL_LABEL,
     SHARED_TAINT,
@@ -71,16 +72,20 @@ def workload(
     pool: str | None = None,
     gpu_compute_percent: int | None = None,
     framework: str | None = None,
+    replicas: int | None = None,
 ) -> dict[str, Any]:
     """Resources, environment, tolerations and selector of one container's share.
 
     gpu_memory: a quantity, or `20%` of one GPU of the pool. derived: what derive() returned.
     Returns {"gpu_memory_mib", "resources": {"limits", "requests"}, "env", "tolerations",
     "node_selector", "framework"}; without a pool the pod tolerates every shared pool.
+    replicas: so many pods with this share have to fit on the pools at their max_size.
     """
     pools = _candidates(derived, pool)
     size = _size(gpu_memory, pools)
     fitting = _fitting(size, pools, named=pool is not None)
+    if replicas is not None:
+        _check_replicas(size, replicas, fitting)
     mps = [item for item in fitting if item["sharing"]["strategy"] == "mps"]
     env = []
     if mps:
@@ -185,6 +190,14 @@ def _fitting(size: int, pools: list[Mapping[str, Any]], *, named: bool) -> list[
             f"name one of the pools that fit: {names}"
         )
     raise ShareError(f"gpu_memory: {format_mib(size)} does not fit: {told}")
+
+
+def _check_replicas(size: int, replicas: Any, fitting: list[Mapping[str, Any]]) -> None:
+    if isinstance(replicas, bool) or not isinstance(replicas, int) or replicas < 0:
+        raise ShareError(f"replicas: {replicas!r} is not a whole number from 0")
+    refused = _packing.refusal(size, replicas, fitting)
+    if refused:
+        raise ShareError(f"gpu_memory: {refused}")
 
 
 def _told(size: int, pool: Mapping[str, Any]) -> str:

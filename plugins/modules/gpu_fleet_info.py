@@ -91,7 +91,9 @@ report:
       type: str
       sample: gpushare.eks/gpu-memory
     nodes:
-      description: Each node with its GPUs, what is published, requested and free, and its pods.
+      description:
+        - Each node with its GPUs, what is published, requested and free, its pods, the GPUs or
+          shares of them that it offers (C(gpu_resources)), and what its pool C(predicted).
       type: list
       elements: dict
     pending:

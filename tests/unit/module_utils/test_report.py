@@ -141,6 +141,8 @@ def test_the_whole_shape():
             }
             for name in ("r-1", "r-2")
         ],
+        "gpu_resources": {},
+        "predicted": {"gpu_memory_mib": 14848, "gpu_resource": SHARED, "gpu_count": 10},
     }
     assert data["pending"] == [
         {
@@ -156,6 +158,23 @@ def test_the_whole_shape():
         "resource": RESOURCE,
     }
     json.dumps(data)
+
+
+def test_what_a_node_offers_stands_beside_what_its_pool_predicts():
+    sliced, whole = (
+        node("b", "shared", "g4dn.xlarge", "14848Mi"),
+        node("c", "exclusive", "g6.xlarge"),
+    )
+    sliced["status"]["allocatable"] |= {SHARED: "10", "nvidia.com/gpu": "0"}
+    whole["status"]["allocatable"]["nvidia.com/gpu"] = "1"
+    foreign = [node("d", "elsewhere", "c7i.large"), node("e", "shared", "g5.xlarge")]
+    rows = {row["name"]: row for row in made([], [sliced, whole, *foreign])["nodes"]}
+    for name in "bc":
+        told = rows[name]["predicted"]
+        assert rows[name]["gpu_resources"] == {told["gpu_resource"]: told["gpu_count"]}
+        assert rows[name]["allocatable_mib"] == told["gpu_memory_mib"]
+    assert rows["d"]["predicted"] is None, "no pool of ours"
+    assert rows["e"]["predicted"] is None, "no type of its pool"
 
 
 def test_what_is_unknown_is_none_and_never_zero():
