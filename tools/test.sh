@@ -5,6 +5,10 @@ set -u
 cd "$(dirname "$0")/.."
 PATH="$PWD/.venv/bin:$PATH"
 export PATH
+# Modules that one ansible-playbook packed serve the next.
+ANSIBLE_CALLBACK_PLUGINS=$PWD/tools/callback
+ANSIBLE_CALLBACKS_ENABLED=module_cache
+export ANSIBLE_CALLBACK_PLUGINS ANSIBLE_CALLBACKS_ENABLED
 mkdir -p build/test
 started=$(date +%s)
 stage() { # NAME COMMAND...: runs it, its output to build/test/NAME.log, says how it went

@@ -1,5 +1,5 @@
 #!/bin/sh
-# The unit tests. Each file of the lab's has a process of its own: moto's state and patches are global.
+# The unit tests.
 set -u
 cd "$(dirname "$0")/.."
 PATH="$PWD/.venv/bin:$PATH"
@@ -9,9 +9,6 @@ for name in $(env | sed -n 's/^\(AWS_[A-Z_]*\)=.*/\1/p') KUBECONFIG GPUSHARE_LAB
   unset "$name"
 done
 bad=0
-for file in tests/unit/lab/test_*.py; do
-  echo "== $file"
-  python -m pytest -q "$file" || bad=1
-done
+python tools/unit_lab.py || bad=1
 python -m pytest -q tests/unit --ignore tests/unit/lab || bad=1
 exit $bad
