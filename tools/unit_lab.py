@@ -10,10 +10,8 @@ import importlib
 import os
 import pkgutil
 import sys
-import tempfile
 import threading
 from pathlib import Path
-from typing import IO
 
 import boto3  # noqa: F401
 import moto.server  # noqa: F401
@@ -32,27 +30,30 @@ def main() -> int:
     if threading.active_count() != 1:
         sys.exit("unit_lab: an import started a thread, and a fork would not have it")
     waiting = sorted((ROOT / "tests/unit/lab").glob("test_*.py"))
-    running: dict[int, tuple[Path, IO[bytes]]] = {}
+    logs = ROOT / "build" / "test" / "unit_lab"
+    logs.mkdir(parents=True, exist_ok=True)
+    running: dict[int, Path] = {}
     bad = 0
     while waiting or running:
         while waiting and len(running) < (os.cpu_count() or 1):
-            file, output = waiting.pop(0), tempfile.TemporaryFile()
-            running[_fork(file, output)] = (file, output)
+            file = waiting.pop(0)
+            running[_fork(file, logs / f"{file.stem}.log")] = file
         pid, status = os.wait()
-        file, output = running.pop(pid)
-        output.seek(0)
-        print(f"== {file.relative_to(ROOT)}\n{output.read().decode(errors='replace')}", flush=True)
+        file = running.pop(pid)
+        text = (logs / f"{file.stem}.log").read_text(errors="replace")
+        print(f"== {file.relative_to(ROOT)}\n{text}", flush=True)
         bad |= status != 0
     return int(bad)
 
 
-def _fork(file: Path, output: IO[bytes]) -> int:
+def _fork(file: Path, log: Path) -> int:
     sys.stdout.flush()
     pid = os.fork()
     if pid:
         return pid
-    os.dup2(output.fileno(), 1)
-    os.dup2(output.fileno(), 2)
+    output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
     status = int(pytest.main(["-q", "--durations=3", str(file)]))
     sys.stdout.flush()
     os._exit(status)
