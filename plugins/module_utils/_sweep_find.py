@@ -59,8 +59,11 @@ def find(
         found: list[Left] = []
         groups: list[dict[str, Any]] = []
         if vpc_id:
-            groups = list(pages(client("ec2"), "describe_security_groups", "SecurityGroups",
-                                 Filters=[_filter("vpc-id", [vpc_id])]))  # fmt: skip
+            filters = [_filter("vpc-id", [vpc_id])]
+            listed = pages(
+                client("ec2"), "describe_security_groups", "SecurityGroups", Filters=filters
+            )
+            groups = list(listed)
             found += _balancers(client("elb"), client("elbv2"), cluster_name, vpc_id)
             found += _scaling(client("autoscaling"), client("ec2"), cluster_name, vpc_id)
         found += _templates(client("ec2"), cluster_name)
@@ -75,11 +78,10 @@ def orphans(client: Callable[[str], Any], vpc_id: str) -> list[str]:
     """The interfaces in the VPC of load balancers that are gone: AWS ends them within minutes."""
     with aws_errors(f"network interfaces of VPC {vpc_id}"):
         filters = [_filter("vpc-id", [vpc_id]), _filter("description", ["ELB *"])]
-        held = {
-            one["NetworkInterfaceId"]: BALANCER.match(one["Description"])
-            for one in pages(client("ec2"), "describe_network_interfaces", "NetworkInterfaces",
-                              Filters=filters)
-        }  # fmt: skip
+        listed = pages(
+            client("ec2"), "describe_network_interfaces", "NetworkInterfaces", Filters=filters
+        )
+        held = {one["NetworkInterfaceId"]: BALANCER.match(one["Description"]) for one in listed}
         if not held:
             return []
         classic = pages(client("elb"), "describe_load_balancers", "LoadBalancerDescriptions")
