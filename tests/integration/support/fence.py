@@ -201,14 +201,17 @@ def eventually(read: Callable[[], Any], timeout_s: float = 20.0) -> Any:
 
 
 @contextlib.contextmanager
-def world(state_dir: Path, version: str = "1.36") -> Iterator[World]:
-    """A control plane with the role's manifests, once fence and guard are in force."""
+def world(state_dir: Path, version: str = "1.36", *more: str) -> Iterator[World]:
+    """A control plane with the role's manifests, once fence and guard are in force.
+
+    more: arguments of ansible-playbook, such as another resource.
+    """
     # Nobody answers there: only ServiceAccounts and certificates are known.
     plane = ControlPlane("fence", version, state_dir, "http://127.0.0.1:9/authn", audit=True)
     plane.start()
     try:
         made = World(plane)
-        made.install()
+        made.install(*more)
         made.make_node("probe")
         agent = made.agent("probe")
         path = "/api/v1/nodes/probe/status"
