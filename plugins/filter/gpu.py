@@ -1,6 +1,6 @@
 # Copyright: (c) 2026, gpushare.eks contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Thin face of _pools.py, _quotas.py, _shares.py, _report.py, _node_config.py and _policies.py."""
+"""Thin face of the pure modules about pools, shares, admission, the fleet and its policies."""
 
 from __future__ import annotations
 
@@ -58,6 +58,22 @@ def gpu_workload(
         gpu_compute_percent=gpu_compute_percent,
         framework=framework,
         replicas=replicas,
+    )
+
+
+def gpu_admission(derived: Mapping[str, Any]) -> dict[str, Any]:
+    """See _admission.admission."""
+    return call("gpu_admission", "_admission", "admission", derived)
+
+
+def team_quotas(quotas: Any, system_namespaces: list[str] | None = None) -> list[dict[str, Any]]:
+    """See _team_quotas.team_quotas."""
+    return call(
+        "team_quotas",
+        "_team_quotas",
+        "team_quotas",
+        quotas,
+        system_namespaces=system_namespaces or (),
     )
 
 
@@ -149,10 +165,12 @@ class FilterModule:
     def filters(self) -> dict[str, Callable[..., Any]]:
         return {
             "derive": derive,
+            "gpu_admission": gpu_admission,
             "gpu_workload": gpu_workload,
             "fleet_report": fleet_report,
             "fleet_table": fleet_table,
             "iam_policies": iam_policies,
             "node_config": node_config,
             "quota_check": quota_check,
+            "team_quotas": team_quotas,
         }

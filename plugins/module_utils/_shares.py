@@ -99,22 +99,28 @@ def workload(
         # The plugin injects the device for this one; the scheduler counts the other.
         fitting[0]["predicted"]["gpu_resource"]: 1,
     }
-    toleration: dict[str, str] = {"key": SHARED_TAINT, "operator": "Exists", "effect": "NoSchedule"}
-    if pool is not None:
-        toleration.update(operator="Equal", value=pool)
-    extra = [
-        {"key": taint["key"], "operator": "Exists", "effect": taint["effect"]}
-        for taint in (fitting[0]["taints"] if pool is not None else [])
-        if taint["key"] != SHARED_TAINT
-    ]
     return {
         "gpu_memory_mib": size,
         "resources": {"limits": dict(amounts), "requests": dict(amounts)},
         "env": env,
-        "tolerations": [toleration, *extra],
+        "tolerations": tolerations(None if pool is None else fitting[0]),
         "node_selector": {} if pool is None else {POOL_LABEL: pool},
         "framework": _framework(framework, size, fitting),
     }
+
+
+def tolerations(pool: Mapping[str, Any] | None) -> list[dict[str, str]]:
+    """What a pod of this pool tolerates; without a pool, every shared pool's own taint."""
+    shared: dict[str, str] = {"key": SHARED_TAINT, "operator": "Exists", "effect": "NoSchedule"}
+    if pool is None:
+        return [shared]
+    shared.update(operator="Equal", value=pool["name"])
+    extra = [
+        {"key": taint["key"], "operator": "Exists", "effect": taint["effect"]}
+        for taint in pool["taints"]
+        if taint["key"] != SHARED_TAINT
+    ]
+    return [shared, *extra]
 
 
 def _candidates(derived: Mapping[str, Any], name: str | None) -> list[Mapping[str, Any]]:
@@ -158,7 +164,7 @@ def one_gpu_mib(pool: Mapping[str, Any]) -> int:
     return min(predicted["gpu_memory_mib"] // predicted["gpus"] for predicted in each)
 
 
-def _grant_mib(predicted: Mapping[str, Any]) -> int:
+def grant_mib(predicted: Mapping[str, Any]) -> int:
     """The most that one pod gets on a node of this type; under MPS the daemon's equal share."""
     each = predicted["gpu_memory_mib"] // predicted["gpus"]
     share = predicted["mps_share_mib"]
@@ -167,13 +173,13 @@ def _grant_mib(predicted: Mapping[str, Any]) -> int:
 
 def limit_mib(pool: Mapping[str, Any]) -> int:
     """The largest request that a node of the pool can grant."""
-    return max(_grant_mib(predicted) for predicted in pool["predicted_by_type"].values())
+    return max(grant_mib(predicted) for predicted in pool["predicted_by_type"].values())
 
 
 def _is_trap(size: int, pool: Mapping[str, Any]) -> bool:
     """Whether a node has the memory, so that the scheduler may choose it, but grants a pod less."""
     each = pool["predicted_by_type"].values()
-    return any(_grant_mib(predicted) < size <= predicted["gpu_memory_mib"] for predicted in each)
+    return any(grant_mib(predicted) < size <= predicted["gpu_memory_mib"] for predicted in each)
 
 
 def _fitting(size: int, pools: list[Mapping[str, Any]], *, named: bool) -> list[Mapping[str, Any]]:
@@ -207,7 +213,7 @@ def _told(size: int, pool: Mapping[str, Any]) -> str:
         return f"pool {name} has {format_mib(limit_mib(pool))} on a GPU"
     fit = mps_replicas_that_fit(min(predicted["gpu_total_mib"] for predicted in each), size)
     remedy = f"replicas: {fit} would fit" if fit >= 2 else "no number of MPS replicas would fit"
-    least = min(_grant_mib(predicted) for predicted in each)
+    least = min(grant_mib(predicted) for predicted in each)
     return f"pool {name} grants {format_mib(least)} under MPS x {sharing['replicas']}, {remedy}"
 
 
@@ -223,7 +229,7 @@ def _check_percent(
             f"gpu_compute_percent: {percent}: only an MPS pool limits compute; name one: {names}"
         )
     for pool in mps:
-        limit = 100 // pool["sharing"]["replicas"]
+        limit = compute_limit(pool)
         if percent > limit:
             fit = 100 // percent
             remedy = f"replicas: {fit} would fit" if fit >= 2 else "no number of replicas would fit"
@@ -231,6 +237,11 @@ def _check_percent(
                 f"gpu_compute_percent: {percent} is above the {limit} that pool {pool['name']} "
                 f"grants under MPS x {pool['sharing']['replicas']}; {remedy}"
             )
+
+
+def compute_limit(pool: Mapping[str, Any]) -> int:
+    """The percent of the compute that the daemon grants each client of an MPS pool."""
+    return 100 // pool["sharing"]["replicas"]
 
 
 def _framework(name: str | None, size: int, pools: list[Mapping[str, Any]]) -> dict[str, Any]:

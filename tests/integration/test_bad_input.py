@@ -84,6 +84,29 @@ def test_a_fraction_of_an_integer_resource_is_refused(tmp_path: Path) -> None:
     assert "3Gi" in refused.output, refused
 
 
+@pytest.mark.parametrize(
+    ("variables", "wanted"),
+    [
+        (
+            {"gpushare_team_quotas": [{"namespace": "a", "gpu_memory": 0}]},
+            ["gpushare_team_quotas[0].gpu_memory", "24Gi"],
+        ),
+        ({"gpushare_guards": {"host_acces": False}}, ["host_acces", "visible_devices, whole_gpu"]),
+    ],
+    ids=["a quota of 0", "an unknown guard"],
+)
+def test_a_rule_about_pods_that_cannot_be_kept_is_refused_before_the_first_call(
+    variables: dict, wanted: list[str]
+) -> None:
+    before = _calls()
+    refused = playbook.run("site.yml", "-e", json.dumps(variables))
+    assert refused.rc != 0
+    assert _calls() == before
+    assert "Traceback" not in refused.output
+    for text in wanted:
+        assert text in refused.output, refused
+
+
 def _quotas(values: dict[str, int | None]) -> None:
     endpoint = boto3.client("sts").meta.endpoint_url
     requests.post(f"{endpoint}/_lab/quotas", json=values, timeout=10).raise_for_status()

@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from ansible_collections.gpushare.eks.plugins.module_utils._names import RESOURCE
+
 from .support import fence, playbook
 from .support.fence import CAPACITY, JSON_PATCH, World, eventually
 from .support.hostile import add
@@ -46,14 +48,34 @@ def test_an_older_api_server_enforces_the_same(old: World) -> None:
 
 
 def test_the_type_checker_has_nothing_to_say(old: World) -> None:
-    for name in ("gpushare-agent-fence", "gpushare-resource-guard"):
+    names = [item["metadata"]["name"] for item in old.admin("GET", f"{POLICIES}ies")["items"]]
+    assert {"gpushare-agent-fence", "gpushare-resource-guard", "gpushare-request-size"} < {*names}
+    for name in names:
         path = f"{POLICIES}ies/{name}"
         status = eventually(lambda path=path: old.admin("GET", path).get("status"))
         assert status["typeChecking"] == {}, status
 
 
+def test_an_older_api_server_looks_at_pods(old: World) -> None:
+    made = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+    path = "/api/v1/namespaces/default/pods?dryRun=All"
+    made["spec"]["hostPID"] = True
+    status, said = old.plane.request("POST", path, made)
+    assert status == 403
+    assert "gpushare-host-access" in said["message"]
+    del made["spec"]["hostPID"]
+    resources = {"limits": {RESOURCE: "1Gi"}, "requests": {RESOURCE: "1Gi"}}
+    made["spec"]["containers"][0]["resources"] = resources
+    status, said = old.plane.request("POST", path, made)
+    assert status == 201
+    assert said["spec"]["containers"][0]["resources"] == resources  # nobody wrote the rest
+
+
 def test_a_second_run_changes_nothing(old: World) -> None:
-    assert old.install().recap["changed"] == 0
+    again = old.install()
+    assert again.recap["changed"] == 0
+    told = " ".join(again.output.split())
+    assert "Kubernetes 1.34, which serves no MutatingAdmissionPolicy: only the filter" in told
     assert old.install("--check").recap["changed"] == 0
 
 
@@ -134,7 +156,8 @@ def test_switched_off_the_agent_goes_and_the_guard_stays(old: World) -> None:
     # Taken away; and the policy, which the test before deleted, is back.
     assert old.install("-e", "gpushare_agent=false").recap["changed"] == 2
     names = {item["metadata"]["name"] for item in old.admin("GET", f"{POLICIES}ies")["items"]}
-    assert names == {"gpushare-resource-guard"}
+    assert "gpushare-agent-fence" not in names
+    assert {"gpushare-resource-guard", "gpushare-request-size"} <= names
     apps = f"/apis/apps/v1/namespaces/{fence.NAMESPACE}/daemonsets"
     assert old.admin("GET", apps)["items"] == []
     roles = old.admin("GET", f"{fence.RBAC}/clusterroles")["items"]

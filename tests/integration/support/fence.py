@@ -171,7 +171,10 @@ class World:
     def install(self, *more: str) -> playbook.Run:
         """What the role applies, by the role."""
         # Of the inventory only its pools matter here: nothing of this speaks to AWS.
-        variables = {"fence_kubeconfig": str(self.plane.kubeconfig)}
+        variables = {
+            "fence_kubeconfig": str(self.plane.kubeconfig),
+            "fence_version": self.plane.version,
+        }
         done = playbook.run(PLAYBOOK, *more, extra_vars=variables)
         assert done.rc == 0, done
         return done
