@@ -43,6 +43,14 @@ BAD_POOLS = {
         _pool(sharing={"strategy": "mps", "replicas": 49}),
         ["gpushare_pools[1].sharing.replicas", "48"],
     ),
+    "two strategies on one pool": (
+        _pool(sharing={"strategy": ["time_slicing", "mps"], "replicas": 4}),
+        ["gpushare_pools[1].sharing.strategy", "a pool of its own for the other"],
+    ),
+    "MPS with MIG": (
+        _pool(sharing={"strategy": "mps", "replicas": 4, "flags": {"migStrategy": "single"}}),
+        ["gpushare_pools[1].sharing.flags.migStrategy", "MPS and MIG exclude each other"],
+    ),
     "two pools with one name": (_pool(name="system"), ["gpushare_pools[1].name", "system"]),
     "min above max": (_pool(min_size=3), ["gpushare_pools[1].min_size", "1"]),
     "no GPU for a sharing pool": (
@@ -75,13 +83,29 @@ def test_a_bad_pool_is_refused_before_the_first_call(case: str, tmp_path: Path) 
         assert text in refused.output, refused
 
 
-def test_a_fraction_of_an_integer_resource_is_refused(tmp_path: Path) -> None:
+BAD_WORKLOADS = {
+    "a fraction of an integer resource": ({"gpu_memory": "0.3"}, ["fraction of a byte", "3Gi"]),
+    "more pods than the pools hold": (
+        {"replicas": 17},
+        ["pool shared holds 16 at max_size 4", "replicas: 16", "2969Mi", "max_size: 5"],
+    ),
+    "a pool that is not there": ({"pool": "nosuch"}, ["no pool 'nosuch'", "shared"]),
+}
+
+
+@pytest.mark.parametrize("case", BAD_WORKLOADS)
+def test_a_bad_workload_is_refused_before_the_first_call(case: str) -> None:
+    given, wanted = BAD_WORKLOADS[case]
     before = _calls()
-    refused = playbook.run("site.yml", extra_vars={"sample_app_gpu_memory": "0.3"})
+    refused = playbook.run(
+        "site.yml", extra_vars={f"sample_app_{key}": value for key, value in given.items()}
+    )
     assert refused.rc != 0
     assert _calls() == before
-    assert "sample_app_gpu_memory" in refused.output, refused
-    assert "3Gi" in refused.output, refused
+    assert "Traceback" not in refused.output
+    said = " ".join(refused.output.split())
+    for text in ("sample_app_gpu_memory", *wanted):
+        assert text in said, refused
 
 
 @pytest.mark.parametrize(
