@@ -107,7 +107,7 @@ class CloudControllers:
         wanted = service["spec"].get("type") == "LoadBalancer" and "deletionTimestamp" not in meta
         if wanted:
             if FINALIZER not in finalizers:
-                self._patch(path, {"metadata": {"finalizers": [*finalizers, FINALIZER]}})
+                self._finalizers(path, meta, [*finalizers, FINALIZER])
             hostname = balancers.make(service)
             ingress = [{"hostname": hostname}]
             if (service.get("status") or {}).get("loadBalancer", {}).get("ingress") != ingress:
@@ -117,8 +117,7 @@ class CloudControllers:
             return False
         if not balancers.remove(service):
             return True
-        rest = [one for one in finalizers if one != FINALIZER]
-        self._patch(path, {"metadata": {"finalizers": rest}})
+        self._finalizers(path, meta, [one for one in finalizers if one != FINALIZER])
         return False
 
     # -- claims and volumes ---------------------------------------------------------------------
@@ -150,8 +149,9 @@ class CloudControllers:
         if phase != "Released" or volume["spec"]["persistentVolumeReclaimPolicy"] != "Delete":
             return False
         volumes.remove(volume["spec"]["csi"]["volumeHandle"])
-        rest = [one for one in volume["metadata"].get("finalizers") or [] if one != PV_FINALIZER]
-        self._patch(path, {"metadata": {"finalizers": rest}})
+        meta = volume["metadata"]
+        rest = [one for one in meta.get("finalizers") or [] if one != PV_FINALIZER]
+        self._finalizers(path, meta, rest)
         self._plane.request("DELETE", path)
         return False
 
@@ -162,6 +162,11 @@ class CloudControllers:
         if status != 200:
             raise LabError(f"GET {path}: {status}")
         return found
+
+    def _finalizers(self, path: str, meta: dict[str, Any], wanted: list[str]) -> None:
+        # Of what was read: one that somebody has added meanwhile (409) is not to be lost.
+        version = meta["resourceVersion"]
+        self._patch(path, {"metadata": {"finalizers": wanted, "resourceVersion": version}})
 
     def _patch(self, path: str, body: dict[str, Any]) -> None:
         status, answer = self._plane.request("PATCH", path, body, _MERGE)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from lab_helpers import REGION, eventually
 
+from lab import LabError
 from lab.aws import Context
 from lab.aws.eks_state import Cluster
 from lab.cloud import ADDON, FINALIZER, CloudControllers
@@ -80,6 +81,25 @@ def test_a_service_is_a_classic_load_balancer_with_a_group_of_its_own(client, pl
     assert left["SecurityGroups"] == []
     (shown,) = ec2.describe_security_groups(GroupIds=[nodes])["SecurityGroups"]
     assert shown["IpPermissions"] == []
+
+
+def test_a_finalizer_of_somebody_else_is_not_lost(plane):
+    """Added between what a controller read and what it writes."""
+    body = {"metadata": {"name": "held"}, "spec": {"ports": [{"port": 80}]}}
+    path = apply(plane, SERVICES, body)
+    read = plane.request("GET", path)[1]
+    theirs = {"metadata": {"finalizers": ["example.com/theirs"]}}
+    assert plane.request("PATCH", path, theirs, "application/merge-patch+json")[0] == 200
+    controllers = CloudControllers(plane, lambda: None, lambda *_any: None)
+    read["spec"]["type"] = "LoadBalancer"
+    with pytest.raises(LabError, match="409"):
+        controllers._service(None, path, read)
+    kept = plane.request("GET", path)[1]["metadata"]["finalizers"]
+    assert kept == ["example.com/theirs"]
+    assert plane.request("PATCH", path, {"metadata": {"finalizers": None}},
+                         "application/merge-patch+json")[0] == 200  # fmt: skip
+    plane.request("DELETE", path)
+    gone(plane, path)
 
 
 def test_a_service_is_a_network_load_balancer_where_it_says_so(client, plane, cluster):
