@@ -22,8 +22,8 @@ def test_the_agents_manifests_are_shown_as_documents_of_their_own():
     manifests = [{"kind": kind, "spec": {"text": "two\nlines"}} for kind in ("A", "B")]
     text = rendered(
         "roles/device_plugin/vars/main/agent.yml",
-        "__device_plugin_agent_text",
-        __device_plugin_agent_manifests=manifests,
+        "__device_plugin_shown_text",
+        item={"manifests": manifests},
     )
     assert list(yaml.safe_load_all(text)) == manifests
 
