@@ -14,7 +14,7 @@ import pytest
 
 from ansible_collections.gpushare.eks.plugins.module_utils._names import RESOURCE
 
-from .support import fence, playbook
+from .support import admission, fence, playbook
 from .support.fence import CAPACITY, JSON_PATCH, World, eventually
 from .support.hostile import add
 from .support.rights import POLICY, planned, write
@@ -71,11 +71,18 @@ def test_an_older_api_server_looks_at_pods(old: World) -> None:
     assert said["spec"]["containers"][0]["resources"] == resources  # nobody wrote the rest
 
 
+def test_a_cluster_without_its_version_is_asked_what_it_serves(old: World) -> None:
+    asked = old.install("-e", json.dumps({"eks_result": admission.GIVEN}))
+    assert asked.recap["changed"] == 0
+    told = " ".join(asked.output.split())
+    assert "(Kubernetes before 1.36) serves no MutatingAdmissionPolicy" in told
+
+
 def test_a_second_run_changes_nothing(old: World) -> None:
     again = old.install()
     assert again.recap["changed"] == 0
     told = " ".join(again.output.split())
-    assert "Kubernetes 1.34, which serves no MutatingAdmissionPolicy: only the filter" in told
+    assert "(Kubernetes 1.34) serves no MutatingAdmissionPolicy: only the filter" in told
     assert old.install("--check").recap["changed"] == 0
 
 

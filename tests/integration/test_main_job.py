@@ -31,8 +31,17 @@ class Gone:
 def test_check_mode_on_an_empty_account_tells_what_it_would_make(built: Built) -> None:
     assert built.check.rc == 0, built.check
     assert built.check.recap["changed"] > 0
-    for promised in ("kind: Deployment", "gpushare.eks/gpu-memory", "nvidia.com/gpu.shared"):
+    for promised in (
+        "kind: Deployment",
+        "gpushare.eks/gpu-memory",
+        "nvidia.com/gpu.shared",
+        "kind: DaemonSet",
+        "name: gpushare-host-access",
+        "name: gpushare-agent-code",
+        "name: gpushare-gpu-workload",
+    ):
         assert promised in built.check.output, promised
+    assert "diff skipped" not in built.check.output
 
 
 def test_a_killed_run_heals(built: Built) -> None:

@@ -24,6 +24,8 @@ from .fence import STRATEGIC, World, eventually
 
 TAINT = "gpushare.eks/shared"
 SHARE, WHOLE = "nvidia.com/gpu.shared", "nvidia.com/gpu"
+# A cluster as a user gives it by hand.
+GIVEN = {"exists": True, "name": "fence", "endpoint": "none", "ca_data": "none"}
 TEAM, OLD = "team-vision", "before-the-guards"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 import yaml
 from ansible.parsing.dataloader import DataLoader
 from ansible.template import Templar
@@ -22,8 +23,8 @@ def test_the_agents_manifests_are_shown_as_documents_of_their_own():
     manifests = [{"kind": kind, "spec": {"text": "two\nlines"}} for kind in ("A", "B")]
     text = rendered(
         "roles/device_plugin/vars/main/agent.yml",
-        "__device_plugin_agent_text",
-        __device_plugin_agent_manifests=manifests,
+        "__device_plugin_shown_text",
+        item={"manifests": manifests},
     )
     assert list(yaml.safe_load_all(text)) == manifests
 
@@ -62,3 +63,20 @@ def test_the_agent_reaches_the_api_server_and_is_reached_where_it_is_scraped():
 
     assert ports("https://x.eks.amazonaws.com", "") == ([443], [])
     assert ports("https://127.0.0.1:6443", "9400") == ([443, 6443], [9400])
+
+
+@pytest.mark.parametrize(
+    ("values", "paths"),
+    [
+        ({}, ["/run/nvidia/mps", "/var/run/nvidia/mps", "/tmp/nvidia-mps"]),
+        ({"mps": {"root": "/run/mine/"}}, ["/run/mine", "/var/run/mine", "/tmp/nvidia-mps"]),
+        ({"mps": {"root": "/srv/mps"}}, ["/srv/mps", "/tmp/nvidia-mps"]),
+    ],
+)
+def test_the_pipes_of_mps_are_guarded_where_the_chart_puts_them(values, paths):
+    guarded = rendered(
+        "roles/device_plugin/vars/main/guards.yml",
+        "__device_plugin_mps_paths",
+        __device_plugin_all_values=values,
+    )
+    assert guarded == paths
