@@ -1,6 +1,6 @@
 # Copyright: (c) 2026, gpushare.eks contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Thin face of _whole_gpu.py and _proof.py."""
+"""Thin face of _whole_gpu.py, _proof_plan.py and _proof.py."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ def proof_plan(
     gpu_memory: Any, derived: Mapping[str, Any], pods: int = 3, pool: str | None = None
 ) -> dict[str, Any]:
     """See _proof.plan."""
-    return call("proof_plan", "_proof", "plan", gpu_memory, derived=derived, pods=pods, pool=pool)
+    return call(
+        "proof_plan", "_proof_plan", "plan", gpu_memory, derived=derived, pods=pods, pool=pool
+    )
 
 
 def proof_result(pods: list[dict[str, Any]], plan: Mapping[str, Any]) -> dict[str, Any]:

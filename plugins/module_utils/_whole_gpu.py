@@ -11,9 +11,7 @@ from ansible_collections.gpushare.eks.plugins.module_utils._pool_names import WH
 from ansible_collections.gpushare.eks.plugins.module_utils._shares import ShareError
 
 
-def whole_gpu(
-    derived: Mapping[str, Any], pool: str | None = None, gpus: Any = 1
-) -> dict[str, Any]:
+def whole_gpu(derived: Mapping[str, Any], pool: str | None = None, gpus: Any = 1) -> dict[str, Any]:
     """Resources, tolerations and affinity of a container with `gpus` whole GPUs.
 
     Without a pool any exclusive one whose nodes have that many. Returns {"resources": {"limits",
@@ -41,9 +39,7 @@ def whole_gpu(
         "tolerations": [
             {"key": key, "operator": "Exists", "effect": effect} for key, effect in pairs
         ],
-        "affinity": {
-            "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}
-        },
+        "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}},
         "pools": names,
     }
 

@@ -147,10 +147,8 @@ class Watcher:
 
     def __init__(self, made: World, node: str) -> None:
         self._client, self._node = made.plane.client, node
-        self._bound: dict[str, dict[str, int]] = {}
         self._pods: dict[str, dict] = {}
         self.most_mib = self.most_pods = self.events = 0
-        self.unschedulable: set[str] = set()
         self._synced = threading.Event()
         threading.Thread(target=self._follow, daemon=True, name="watcher").start()
         assert self._synced.wait(10)
@@ -171,9 +169,6 @@ class Watcher:
         asking = []
         for pod in self._pods.values():
             status = pod.get("status") or {}
-            for one in status.get("conditions") or []:
-                if one.get("reason") == "Unschedulable":
-                    self.unschedulable.add(pod["metadata"]["name"])
             ended = status.get("phase") in ("Succeeded", "Failed")
             if pod["spec"].get("nodeName") == self._node and not ended:
                 asking.append(sum(map(_asks_mib, pod["spec"]["containers"])))
