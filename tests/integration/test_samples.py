@@ -225,7 +225,7 @@ def test_a_sample_goes_alone_and_the_namespace_with_the_last(world: World) -> No
     assert world.get(JOB) is None
     assert world.pods("vector-add") == []
     assert len(running(world, "resnet")) == 2
-    assert world.play(entry="destroy").recap["changed"] == 1
+    assert world.play(entry="destroy").recap["changed"] == 2  # pods that run, and the namespace
     assert world.get(f"/api/v1/namespaces/{NAMESPACE}") is None
     applied(world, sample="vector_add", pool="shared", replicas=1)
     assert applied(world, sample="vector_add", state="absent").recap["changed"] == 1
