@@ -12,6 +12,9 @@ from lab import nvml
 from lab.lifecycle import MARKER
 from lab.nvml import nodes
 
+# What NVIDIA's device plugin injects a GPU for.
+_PLUGIN = {"nvidia.com/gpu", "nvidia.com/gpu.shared"}
+
 
 class Machines:
     """The folders of all instances below `state_dir`; `library` is our libnvidia-ml.so.1."""
@@ -50,7 +53,10 @@ class Machines:
     def container(
         self, instance_id: str, instance_type: str, spec: Mapping[str, Any], home: Path
     ) -> dict[str, str]:
-        """environment() as a pod's container on the node has it: NVML only if it asks for it."""
+        """environment() as a pod's container on the node has it: NVML only if it asks for it.
+
+        It asks by a resource of NVIDIA's plugin, which names the GPU, or by the variable itself.
+        """
         env = self.environment(instance_id, instance_type)
         env |= {
             "HOME": str(home),
@@ -59,7 +65,12 @@ class Machines:
             "AWS_EC2_METADATA_DISABLED": "true",
             "AWS_EC2_METADATA_SERVICE_ENDPOINT": "http://127.0.0.1:9",
         }
-        given = {entry["name"]: entry.get("value", "") for entry in spec.get("env") or []}
+        limits = (spec.get("resources") or {}).get("limits") or {}
+        if _PLUGIN & set(limits) and len(nvml.gpus(instance_type)) == 1:
+            # Of several GPUs nobody here knows which ones the plugin would choose: none.
+            env["NVIDIA_VISIBLE_DEVICES"] = nvml.gpu_uuid(instance_id, 0)
+        own = {entry["name"]: entry.get("value", "") for entry in spec.get("env") or []}
+        given = {**env, **own}
         wanted = given.get("NVIDIA_VISIBLE_DEVICES", "") not in ("", "void", "none")
         able = given.get("NVIDIA_DRIVER_CAPABILITIES") or "compute,utility"
         if wanted and {"utility", "all"} & set(able.split(",")):

@@ -228,6 +228,7 @@ class PodFiles:
             if not link.is_symlink():
                 link.symlink_to(self._root / "volumes" / mount["name"] / mount.get("subPath", ""))
         paths = [mount["mountPath"].rstrip("/") for mount in mounts]
+        paths.append(message_path(container))
 
         def inside(match: re.Match[str]) -> str:
             path = match[0]
@@ -255,6 +256,11 @@ class PodFiles:
         if path not in known:
             raise LabError(f"the lab's pods know no field {path or reference}")
         return known[path]
+
+
+def message_path(container: Mapping[str, Any]) -> str:
+    """Where a container leaves its last words."""
+    return container.get("terminationMessagePath") or "/dev/termination-log"
 
 
 def _expand(text: str, env: Mapping[str, str]) -> str:

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 from lab import LabError
 from lab.controlplane import ControlPlane
 from lab.machine import Machines
-from lab.podfiles import ConfigMaps, PodFiles
+from lab.podfiles import ConfigMaps, PodFiles, message_path
 from lab.podrequests import PodRequests
 from lab.podstate import Container, Pod, Slots, grace_s, is_ours
 from lab.processes import signal_group
@@ -245,7 +245,8 @@ class PodRunner:
         for spec in filter(is_ours, body["spec"]["containers"]):
             name = f"{meta['namespace']}_{meta['name']}_{spec['name']}"
             record = state / "run" / f"pod-{meta['uid']}-{spec['name']}.json"
-            container = Container(spec, state / "logs" / "pods" / f"{name}.log", record)
+            message = root / "root" / spec["name"] / message_path(spec).lstrip("/")
+            container = Container(spec, state / "logs" / "pods" / f"{name}.log", record, message)
             if (meta["uid"], spec["name"]) in self._lost:
                 # What a kubelet says of a container whose end it did not see.
                 container.restarts = self._lost.pop((meta["uid"], spec["name"]))

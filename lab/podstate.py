@@ -23,6 +23,8 @@ log = logging.getLogger("lab.pods")
 # A kubelet begins with 10 s and goes up to five minutes; after ten good minutes it begins anew.
 BACK_OFF_S, BACK_OFF_MAX_S, STABLE_S = 1.0, 10.0, 60.0
 _LIMIT = 40
+# The kubelet cuts what a container leaves as its last words.
+MESSAGE_BYTES = 4096
 _PYTHON = re.compile(r"(^|/)python(:|@|$)")
 
 
@@ -38,6 +40,8 @@ class Container:
     spec: dict[str, Any]
     log: Path
     record: Path
+    # What the container sees as its terminationMessagePath.
+    message: Path
     restarts: int = 0
     child: subprocess.Popen | None = None
     started_at: float = 0.0
@@ -65,6 +69,8 @@ class Container:
             return
         if self.last is not None:
             self.restarts += 1
+        self.message.parent.mkdir(parents=True, exist_ok=True)
+        self.message.write_bytes(b"")
         self.child = start_bound(
             [program, *command[1:]],
             log=self.log,
@@ -99,6 +105,9 @@ class Container:
             "startedAt": stamp(self.started_at),
             "finishedAt": stamp(),
         }
+        said = self.message.read_bytes()[-MESSAGE_BYTES:] if self.message.exists() else b""
+        if said:
+            self.last["message"] = said.decode("utf-8", "replace")
         return True
 
     def next(self, policy: str) -> None:

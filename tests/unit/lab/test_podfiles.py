@@ -191,7 +191,7 @@ def test_which_images_are_a_stock_python(image, ours):
 
 
 def test_back_off_doubles_up_to_its_limit_and_begins_anew_after_a_good_while(tmp_path):
-    container = Container({"name": "c", "image": "python"}, tmp_path, tmp_path)
+    container = Container({"name": "c", "image": "python"}, tmp_path, tmp_path, tmp_path)
     seen = []
     for _ in range(6):
         container.started_at, container.last = time.time(), {"exitCode": 1}

@@ -328,6 +328,23 @@ def test_a_pod_that_is_not_to_be_restarted_ends(cluster, make_node, plane):
     assert cluster.shown("once")[2] == "terminated"
 
 
+@pytest.mark.parametrize("path", [None, "/var/run/last/words"])
+def test_the_last_words_of_a_container_stand_in_its_status(cluster, make_node, plane, path):
+    name = "words" if path else "default"
+    make_node(name)
+    where = path or "/dev/termination-log"
+    code = "import os, sys; open(sys.argv[1], 'w').write('x' * 5000 + os.environ['W']); sys.exit(3)"
+    container = {"args": [where], "env": [{"name": "W", "value": where}]}
+    container |= {"terminationMessagePath": path} if path else {}
+    cluster.pod(name, code, name, restartPolicy="Never", container=container)
+    eventually(lambda: cluster.shown(name)[2], "terminated")
+    status = plane.request("GET", f"{PODS}/{name}")[1]["status"]
+    ended = status["containerStatuses"][0]["state"]["terminated"]
+    assert ended["exitCode"] == 3
+    assert len(ended["message"]) == 4096
+    assert ended["message"].endswith(where)
+
+
 def test_other_images_are_left_to_kwok(cluster, make_node):
     make_node("other")
     for n, image in enumerate(("nvcr.io/python-tools:1", "pythons", "x/python/y")):
@@ -348,6 +365,11 @@ def test_nvml_is_open_in_a_pod_that_asks_for_it_only(cluster, make_node):
     env = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]
     cluster.pod("gpu", code, "gpu", container={"env": env})
     cluster.pod("none", code, "gpu")
+    # As NVIDIA's plugin does it for whom asks by its resource.
+    share = {"limits": {"nvidia.com/gpu.shared": "1"}}
+    named = "import os; print(os.environ['NVIDIA_VISIBLE_DEVICES'], flush=True);"
+    cluster.pod("share", named + code, "gpu", container={"resources": share})
     eventually(lambda: cluster.said("gpu"), "0\n0\n")
+    eventually(lambda: cluster.said("share"), f"{nvml.gpu_uuid('i-gpu', 0)}\n0\n0\n")
     eventually(lambda: "OSError" in cluster.said("none"), True)
     assert os.environ.get("GPUSHARE_NVML_LIBRARY") is None
