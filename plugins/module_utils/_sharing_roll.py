@@ -40,7 +40,8 @@ ROUNDS = 20  # how often a write that collides is decided anew
 NODE_GONE = "the node was deleted meanwhile"
 LET_IT_END = (
     "let the pods end, or delete them or scale their owner down, or raise the time limit "
-    "(wait_timeout, in the role device_plugin_change_timeout); then run again: it goes on from there"
+    "(wait_timeout, in the role device_plugin_change_timeout); then run again: it goes on from "
+    "there"
 )
 LOOK_AT_PLUGIN = (
     "look at the node's pods of NVIDIA's device plugin and of the agent (kubectl describe pod), "
