@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -55,25 +56,32 @@ def changed(names: list[str], wanted: dict) -> None:
         assert CHANGE_ANNOTATION not in found["metadata"].get("annotations", {})
 
 
+def _end_process(instance_id: str, name: str) -> None:
+    """The process ends once the run has been waiting for a while for it."""
+    wait("its turn", lambda: CHANGE_ANNOTATION in sharing.standing(name)["annotations"])
+    time.sleep(3)
+    doors.node({"instance_id": instance_id, "figures": None})
+
+
 def test_pods_that_end_by_themselves_are_waited_for_and_none_is_killed(
     fleet: Fleet, names: list[str]
 ) -> None:
     wanted = other(names[0])
-    uids = {f"job-{n}": sharing.pod(f"job-{n}", name, 5) for n, name in enumerate(names)}
-    busy = next(key for key, value in fleet.nodes.items() if value == names[0])
+    uids = {f"job-{n}": sharing.pod(f"job-{n}", name, 8) for n, name in enumerate(names)}
+    busy = next(key for key, value in fleet.nodes.items() if value == names[1])
     process = {"processes": [{"pid": 4242, "used_mib": 3000}]}
     doors.node({"instance_id": busy, "figures": {"gpus": {"0": process}}})
-    healing = threading.Timer(7, doors.node, [{"instance_id": busy, "figures": None}])
-    healing.start()
+    ending = threading.Thread(target=_end_process, args=(busy, names[1]))
+    ending.start()
     try:
         run = engine.change(CLUSTER, derived=wanted, configs=CONFIGS)
     finally:
-        healing.join()
+        ending.join()
     assert not run.failed, run.result
     rows = run.rows()
     assert {one["action"] for one in rows.values()} == {"changed"}
-    assert "process 4242 of no pod of this cluster" in rows[names[0]]["waited_for"]
-    assert "pod default/job-0" in rows[names[0]]["waited_for"]
+    assert rows[names[0]]["waited_for"] == ["pod default/job-0"]
+    assert "process 4242 of no pod of this cluster" in rows[names[1]]["waited_for"]
     changed(names, wanted)
     for name, uid in uids.items():
         found = sharing.read_pod(name)
@@ -125,7 +133,7 @@ def test_kill_9_of_the_run_is_taken_up_by_the_next(point: int, names: list[str])
     wanted = other(names[0])
     path = [str(ROOT / "tests"), str(ROOT / "collections"), str(ROOT)]
     done = subprocess.run(
-        [sys.executable, "-m", "integration.test_change_sharing", point, target(wanted)],
+        [sys.executable, "-m", "integration.test_change_sharing", str(point), target(wanted)],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(path)},
         timeout=60,
         check=False,

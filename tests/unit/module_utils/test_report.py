@@ -124,8 +124,14 @@ def test_the_whole_shape():
                 "total_mib": 15360,
                 "reserved_mib": 450,
                 "usable_mib": 14910,
+                "used_mib": 9000,
+                "index": 0,
+                "mig": None,
             }
         ],
+        "driver": None,
+        "cuda": None,
+        "processes": None,
         "capacity_mib": 14848,
         "allocatable_mib": 14848,
         "requested_mib": 6144,
@@ -138,6 +144,7 @@ def test_the_whole_shape():
                 "phase": "Running",
                 "gpu_memory_mib": 3072,
                 "used_mib": None,
+                "above": None,
             }
             for name in ("r-1", "r-2")
         ],
