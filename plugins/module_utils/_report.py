@@ -14,6 +14,7 @@ from typing import Any
 
 from ansible_collections.gpushare.eks.plugins.module_utils import _usage
 from ansible_collections.gpushare.eks.plugins.module_utils._names import TYPE_LABEL
+from ansible_collections.gpushare.eks.plugins.module_utils._pod_requests import request_of
 from ansible_collections.gpushare.eks.plugins.module_utils._pool_names import (
     POOL_LABEL,
     SHARED_GPU,
@@ -23,37 +24,6 @@ from ansible_collections.gpushare.eks.plugins.module_utils._process_readings imp
 from ansible_collections.gpushare.eks.plugins.module_utils._quantity import MIB, parse_quantity
 
 Pod = Mapping[str, Any]
-
-
-def request_of(pod: Pod, resource: str) -> Fraction:
-    """A pod's effective request as the scheduler counts it: max(init, sum of the rest) + overhead.
-
-    An init container that restarts always (a sidecar) counts with the rest and with each later
-    init container.
-    """
-    spec = pod.get("spec") or {}
-    sidecars, peak = Fraction(0), Fraction(0)
-    for container in spec.get("initContainers") or []:
-        wanted = _container(container, resource)
-        if container.get("restartPolicy") == "Always":
-            sidecars += wanted
-            peak = max(peak, sidecars)
-        else:
-            peak = max(peak, sidecars + wanted)
-    running = sum(
-        (_container(container, resource) for container in spec.get("containers") or []), sidecars
-    )
-    overhead = (spec.get("overhead") or {}).get(resource, 0)
-    return max(running, peak) + parse_quantity(overhead)
-
-
-def _container(container: Mapping[str, Any], resource: str) -> Fraction:
-    resources = container.get("resources") or {}
-    # An extended resource given as a limit alone is requested in the same amount.
-    for part in ("requests", "limits"):
-        if resource in (resources.get(part) or {}):
-            return parse_quantity(resources[part][resource])
-    return Fraction(0)
 
 
 def report(

@@ -11,9 +11,9 @@ from typing import Any
 from ansible_collections.gpushare.eks.plugins.module_utils import _policy, _shares
 from ansible_collections.gpushare.eks.plugins.module_utils._errors import Conflict, InvalidInput
 from ansible_collections.gpushare.eks.plugins.module_utils._names import TYPE_LABEL
+from ansible_collections.gpushare.eks.plugins.module_utils._pod_requests import request_of
 from ansible_collections.gpushare.eks.plugins.module_utils._pool_names import SHARED_GPU, WHOLE_GPU
 from ansible_collections.gpushare.eks.plugins.module_utils._quantity import MIB
-from ansible_collections.gpushare.eks.plugins.module_utils._report import request_of
 from ansible_collections.gpushare.eks.plugins.module_utils._sharing_change import (
     Seen,
     Target,

@@ -8,12 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ansible_collections.gpushare.eks.plugins.module_utils._pod_requests import request_of
 from ansible_collections.gpushare.eks.plugins.module_utils._pools import derive
-from ansible_collections.gpushare.eks.plugins.module_utils._report import (
-    report,
-    request_of,
-    table,
-)
+from ansible_collections.gpushare.eks.plugins.module_utils._report import report, table
 
 RESOURCE = "gpushare.eks/gpu-memory"
 SHARED = "nvidia.com/gpu.shared"
