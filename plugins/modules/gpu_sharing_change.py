@@ -175,35 +175,15 @@ from typing import Any
 
 from ansible_collections.amazon.aws.plugins.module_utils.modules import AnsibleAWSModule
 
-from ansible_collections.gpushare.eks.plugins.module_utils import _nodes, _sharing_plan
-from ansible_collections.gpushare.eks.plugins.module_utils._errors import (
-    GpushareError,
-    InvalidInput,
-    PartialFailure,
-    run,
-)
-from ansible_collections.gpushare.eks.plugins.module_utils._pool_names import CONFIG_LABEL
-from ansible_collections.gpushare.eks.plugins.module_utils._sharing_change import (
-    BACK,
-    DRAIN,
-    READY,
-)
-from ansible_collections.gpushare.eks.plugins.module_utils._sharing_roll import Gpus, Roll, row
-
-LIMITS = ("wait_timeout", "ready_timeout", "probe_timeout", "timeout")
+from ansible_collections.gpushare.eks.plugins.module_utils import _nodes, _sharing_fleet
+from ansible_collections.gpushare.eks.plugins.module_utils._errors import run
+from ansible_collections.gpushare.eks.plugins.module_utils._sharing_roll import Gpus, Roll
 
 
 def change(module: Any) -> dict[str, Any]:
-    """One run of the module: look, refuse, then node by node."""
+    """One run of the module: refuse, look, then node by node."""
     params = module.params
-    for name in LIMITS:
-        if params[name] < 1:
-            raise InvalidInput(
-                f"{name}: {params[name]} is no time limit", field=name, remedy="seconds from 1"
-            )
-    derived = params["derived"]
-    pools = _sharing_plan.check(derived, params["pools"])
-    plan = _sharing_plan.Plan(derived, params["configs"], pools)
+    plan = _sharing_fleet.plan(params)
     cluster = _nodes.connect(
         module.client("eks"),
         module.client("sts"),
@@ -211,97 +191,12 @@ def change(module: Any) -> dict[str, Any]:
         module.region,
         timeout=params["timeout"],
     )
-    listed, due = _look(cluster, plan)
     if module.check_mode:
-        pods = cluster.pods()
-        rows = [row(one, plan, "none", "") for one in _others(plan, listed, due)]
-        for node in due:
-            held = [_sharing_plan.label(pod) for pod in _sharing_plan.holders(plan, node, pods)]
-            told = f"waits for the end of {', '.join(sorted(held))}" if held else ""
-            rows.append(row(node, plan, "would_change", told))
-        return _result(cluster, rows, {}, listed)
+        return _sharing_fleet.tell(cluster, plan)
     ssm = module.client("ssm", config={"retries": {"mode": "adaptive", "total_max_attempts": 1}})
     gpus = Gpus(ssm, params["namespace"], params["probe_timeout"])
-    limits = {DRAIN: params["wait_timeout"], READY: params["ready_timeout"]}
-    limits[BACK] = params["ready_timeout"]
-    return _roll(Roll(cluster, gpus, plan, limits, module.log), listed, due)
-
-
-def _look(cluster: Any, plan: Any) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """All nodes, and those to change, in order; refuses what cannot be."""
-    cluster.extend()
-    listed, pods = cluster.nodes(), cluster.pods()
-    due = _sharing_plan.order(plan, [node for node in listed if plan.is_due(node)], pods)
-    _sharing_plan.refuse_impossible(plan, due, pods)
-    return listed, due
-
-
-def _others(
-    plan: Any, listed: list[dict[str, Any]], due: list[dict[str, Any]]
-) -> list[dict[str, Any]]:
-    """The nodes of the pools that have nothing to change."""
-    names = {node["metadata"]["name"] for node in due}
-    mine = [node for node in listed if _sharing_plan.in_pools(plan, node)]
-    return [node for node in mine if node["metadata"]["name"] not in names]
-
-
-def _roll(roll: Roll, listed: list[dict[str, Any]], due: list[dict[str, Any]]) -> dict[str, Any]:
-    """Change node after node; the first that cannot be changed ends the run."""
-    rows = [row(one, roll.plan, "none", "") for one in _others(roll.plan, listed, due)]
-    try:
-        while due:
-            rows.append(roll.change(due[0]["metadata"]["name"]))
-            if rows[-1]["action"] in ("rolled_back", "refused"):
-                raise _stopped(rows, due[1:])
-            due = due[1:]
-            if not due:  # a node that joined meanwhile has the old sharing, too
-                listed, due = _look(roll.cluster, roll.plan)
-    except GpushareError as error:
-        told = {one["name"] for one in rows}
-        left = [node for node in due if node["metadata"]["name"] not in told]
-        rows += [row(node, roll.plan, "not_begun", "") for node in left]
-        partial = _result(roll.cluster, rows, roll.gpus.calls, listed)
-        raise error.with_partial(**partial) from None
-    return _result(roll.cluster, rows, roll.gpus.calls, listed)
-
-
-def _stopped(rows: list[dict[str, Any]], left: list[dict[str, Any]]) -> GpushareError:
-    """Where the run ended: the node, why, what is done and what is not begun."""
-    ended, names = rows[-1], [node["metadata"]["name"] for node in left]
-    done = [one["name"] for one in rows if one["action"] == "changed"]
-    what = "is as it was before" if ended["action"] == "rolled_back" else "was left alone"
-    return PartialFailure(
-        f"node {ended['name']} of pool {ended['pool']} keeps its sharing and {what}: "
-        f"{ended['reason']}. Changed before it: {', '.join(done) or 'none'}; "
-        f"not begun: {', '.join(names) or 'none'}",
-        items=[{"object": ended["name"], "reason": ended["reason"]}],
-        object=f"node {ended['name']}",
-        remedy=ended["remedy"] or "mend or replace the node, and run again",
-    )
-
-
-def _result(
-    cluster: Any, rows: list[dict[str, Any]], calls: Any, listed: list[dict[str, Any]]
-) -> dict[str, Any]:
-    labels = [(node["metadata"].get("labels") or {}).get(CONFIG_LABEL) for node in listed]
-    diffs = [
-        {
-            "before_header": one["name"],
-            "after_header": one["name"],
-            "before": {CONFIG_LABEL: one["before"]},
-            "after": {CONFIG_LABEL: one["after"]},
-        }
-        for one in rows
-        if one["action"] in ("changed", "would_change")
-    ]
-    return {
-        "changed": bool(diffs),
-        "diff": diffs,
-        "nodes": rows,
-        "in_use": sorted({label for label in labels if label}),
-        "counts": dict(cluster.counts),
-        "calls": dict(calls),
-    }
+    limits = _sharing_fleet.limits(params)
+    return _sharing_fleet.roll(Roll(cluster, gpus, plan, limits, module.log))
 
 
 def main() -> None:
