@@ -99,6 +99,7 @@ def derive(
             "condition": _names.CONDITION,
             "pool_label": _names.POOL_LABEL,
             "config_label": CONFIG_LABEL,
+            "change_annotation": _names.CHANGE_ANNOTATION,
             "type_label": _names.TYPE_LABEL,
             "startup_taint": startup_taints(True)[0],
             "agent": _names.AGENT_NAME,
