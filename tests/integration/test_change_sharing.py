@@ -1,4 +1,7 @@
-"""Two live nodes change their sharing: no pod is killed, what fails is undone, a kill is healed."""
+"""Two live nodes change their sharing: no pod is killed, what fails is undone, a kill is healed.
+
+And on them: what pods use by NVML beside what they asked for.
+"""
 
 from __future__ import annotations
 
@@ -126,6 +129,44 @@ def test_a_plugin_that_cannot_serve_the_new_sharing_rolls_back(names: list[str])
     assert "plugin and agent do not show its new sharing" in run.error["message"]
     for name in names:
         wait("the node as it was", lambda name=name: sharing.standing(name) == before[name], 15)
+
+
+def test_who_is_above_their_number_is_told_by_nvml(fleet: Fleet, names: list[str]) -> None:
+    good, greedy = (sharing.pod(name, names[0], None) for name in ("good", "greedy"))
+    busy = next(key for key, value in fleet.nodes.items() if value == names[0])
+    rows = [
+        {"pid": 11, "used_mib": 3072, "pod": good},
+        {"pid": 12, "used_mib": 3000, "pod": greedy},
+        {"pid": 13, "used_mib": 500, "pod": greedy.replace("-", "_")},
+        {"pid": 14, "used_mib": 7},
+    ]
+    doors.node({"instance_id": busy, "figures": {"gpus": {"0": {"processes": rows}}}})
+    try:
+        read = engine.read(instance_ids=sorted(fleet.nodes), processes=True)
+        told = engine.report(CLUSTER, derived=SLICED, readings=read.result["readings"]).result
+    finally:
+        doors.node({"instance_id": busy, "figures": None})
+        sharing.delete_pod("good")
+        sharing.delete_pod("greedy")
+    node = next(one for one in told["report"]["nodes"] if one["name"] == names[0])
+    found = {one["name"]: (one["gpu_memory_mib"], one["used_mib"]) for one in node["pods"]}
+    assert found == {"good": (3072, 3072), "greedy": (3072, 3500)}
+    assert [one["name"] for one in node["pods"] if one["above"]] == ["greedy"]
+    (line,) = [line for line in told["table"].splitlines() if "default/greedy" in line]
+    assert line.split() == [
+        "default/greedy",
+        "3072",
+        "uses",
+        "3500",
+        "Running",
+        "ABOVE",
+        "by",
+        "428",
+    ]
+    shown = [" ".join(line.split()) for line in told["smi"].splitlines()]
+    assert "0 12 3000 default/greedy" in shown
+    assert "0 14 7 (no pod)" in shown
+    assert "no process" in shown
 
 
 @pytest.mark.parametrize("point", KILLS)

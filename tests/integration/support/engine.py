@@ -23,6 +23,7 @@ from botocore.config import Config
 from ansible_collections.gpushare.eks.plugins.module_utils import _errors, _nodes
 from ansible_collections.gpushare.eks.plugins.modules import (
     gpu_capacity_info,
+    gpu_fleet_info,
     gpu_sharing_change,
     node_capacity,
 )
@@ -132,6 +133,12 @@ def publish(cluster_name: str, on_call: Callable[[str], None] | None = None, **p
     """node_capacity."""
     params["cluster_name"] = cluster_name
     return _run(node_capacity.publish, PUBLISH, on_call, params)
+
+
+def report(cluster_name: str, **params: Any) -> Run:
+    """gpu_fleet_info."""
+    params["cluster_name"] = cluster_name
+    return _run(gpu_fleet_info.look, {"readings": [], "timeout": 20}, None, params)
 
 
 def change(cluster_name: str, on_call: Callable[[str], None] | None = None, **params: Any) -> Run:
