@@ -46,6 +46,7 @@ class Machines:
         return {
             **self.base(),
             "GPUSHARE_BOOT_ID_FILE": str(folder / nodes.BOOT_ID_FILE),
+            "GPUSHARE_PROC_ROOT": str(folder / nodes.PROC),
             "LAB_NVML_STATE": str(folder / nodes.STATE_FILE),
             "LD_LIBRARY_PATH": str(folder / "lib"),
         }

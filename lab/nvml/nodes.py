@@ -1,13 +1,15 @@
 """What becomes of each instance's GPUs: faults, figures and boots, and the files that tell of them.
 
 The files of an instance lie in one folder, which `machine.py` gives to every program on the node:
-`nvml` (read by nvml.c, its format stands there), `boot-id`, and `lib/libnvidia-ml.so.1`. Whatever
+`nvml` (read by nvml.c, its format stands there), `boot-id`, `proc/<pid>/cgroup` of processes that
+belong to pods, and `lib/libnvidia-ml.so.1`. Whatever
 changes here is written to the files at once, so that a program which runs already sees it.
 """
 
 from __future__ import annotations
 
 import os
+import shutil
 import threading
 import uuid
 from collections.abc import Mapping
@@ -17,7 +19,7 @@ from typing import Any
 from lab import nvml
 from lab.processes import write_atomically
 
-BOOT_ID_FILE, STATE_FILE = "boot-id", "nvml"
+BOOT_ID_FILE, STATE_FILE, PROC = "boot-id", "nvml", "proc"
 _GPU_KEYS = {"total_mib", "reserved_mib", "used_mib", "mig", "slices", "processes", "missing"}
 _SLICE_KEYS = {"name", "total_mib", "reserved_mib", "used_mib"}
 
@@ -39,6 +41,7 @@ def write(folder: Path, instance_type: str, instance_id: str, library: Path) -> 
         _written[instance_id] = (folder, instance_type, library)
         write_atomically(folder / STATE_FILE, state_text(instance_type, instance_id))
         write_atomically(folder / BOOT_ID_FILE, boot_id(instance_id) + "\n")
+        _write_owners(folder / PROC, _figures.get(instance_id, {}).get("gpus", {}))
         link = folder / "lib" / nvml.LIBRARY
         link.parent.mkdir(exist_ok=True)
         if instance_id in _absent or not nvml.gpus(instance_type):
@@ -49,6 +52,19 @@ def write(folder: Path, instance_type: str, instance_id: str, library: Path) -> 
         temporary.unlink(missing_ok=True)
         temporary.symlink_to(library)
         os.replace(temporary, link)
+
+
+def _write_owners(proc: Path, gpus: Mapping[str, Any]) -> None:
+    """The cgroups of the processes that belong to pods, as the kubelet names them."""
+    shutil.rmtree(proc, ignore_errors=True)
+    for gpu in gpus.values():
+        for each in gpu.get("processes", []):
+            if each.get("pod"):
+                home = proc / str(each["pid"])
+                home.mkdir(parents=True)
+                container = f"{each['pid']:064x}"
+                text = f"0::/kubepods/burstable/pod{each['pod']}/{container}\n"
+                (home / "cgroup").write_text(text)
 
 
 def _rewrite(instance_id: str) -> None:
@@ -148,8 +164,9 @@ def set_figures(instance_id: str, given: Mapping[str, Any] | None) -> None:
     """Other figures than the type's own, all at once; None: the type's own again.
 
     {"driver": "..", "cuda": 13000, "gpus": {"0" or "*": {total_mib, reserved_mib, used_mib, mig:
-    bool, slices: [{name, total_mib, reserved_mib, used_mib}], processes: [{pid, used_mib}],
-    missing: bool}}}; what is not given stays the type's. `missing`: the GPU fell off the bus.
+    bool, slices: [{name, total_mib, reserved_mib, used_mib}], processes: [{pid, used_mib, pod (its
+    UID, may be absent)}], missing: bool}}}; what is not given stays the type's. `missing`: the GPU
+    fell off the bus.
     """
     if given is not None:
         _check(given, {"driver", "cuda", "gpus"}, "figures")
@@ -161,7 +178,7 @@ def set_figures(instance_id: str, given: Mapping[str, Any] | None) -> None:
             for part in gpu.get("slices", []):
                 _check(part, _SLICE_KEYS, f"{where}.slices", ("total_mib",))
             for each in gpu.get("processes", []):
-                _check(each, {"pid", "used_mib"}, f"{where}.processes", ("pid", "used_mib"))
+                _check(each, {"pid", "used_mib", "pod"}, f"{where}.processes", ("pid", "used_mib"))
     with _lock:
         if given is None:
             _figures.pop(instance_id, None)
@@ -177,7 +194,7 @@ def _check(given: Any, known: set[str], where: str, needed: tuple[str, ...] = ()
         if key in ("pid", "cuda") or key.endswith("_mib"):
             if not isinstance(value, int) or isinstance(value, bool) or value < 0:
                 raise ValueError(f"{where}.{key}: a number of 0 or more, not {value!r}")
-        elif key in ("name", "driver") and not isinstance(value, str):
+        elif key in ("name", "driver", "pod") and not isinstance(value, str):
             raise ValueError(f"{where}.{key}: a text, not {value!r}")
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import yaml
 from ansible.errors import AnsibleFilterError
 
 from ansible_collections.gpushare.eks.plugins.module_utils._names import RESOURCE
@@ -114,6 +115,26 @@ def node_config(pool: Mapping[str, Any], cluster: Mapping[str, Any]) -> str:
     return call("node_config", "_node_config", "node_config", pool, cluster)
 
 
+def plugin_configs(
+    wanted: Mapping[str, Any],
+    deployed: Mapping[str, Any] | None = None,
+    hold: list[str] | None = None,
+    used: list[str] | None = None,
+) -> dict[str, Any]:
+    """See _sharing_configs.plan; `deployed` holds YAML texts, as the plugin's ConfigMap does."""
+    bodies = {name: _body(text) for name, text in (deployed or {}).items()}
+    return pure("_sharing_configs", "plan")(wanted, bodies, hold or (), used)
+
+
+def _body(text: Any) -> Mapping[str, Any]:
+    """A config out of its text; what is none differs from every config of ours."""
+    try:
+        body = yaml.safe_load(text) if isinstance(text, str) else text
+    except yaml.YAMLError:
+        body = None
+    return body if isinstance(body, Mapping) else {}
+
+
 def quota_check(
     catalog: Mapping[str, Any],
     pools: list[dict[str, Any]],
@@ -171,6 +192,7 @@ class FilterModule:
             "fleet_table": fleet_table,
             "iam_policies": iam_policies,
             "node_config": node_config,
+            "plugin_configs": plugin_configs,
             "quota_check": quota_check,
             "team_quotas": team_quotas,
         }

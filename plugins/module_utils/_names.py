@@ -6,6 +6,7 @@ from __future__ import annotations
 
 RESOURCE = "gpushare.eks/gpu-memory"
 ANNOTATION = "gpushare.eks/published"
+CHANGE_ANNOTATION = "gpushare.eks/sharing-change"
 CONDITION = "GPUMemoryPublished"
 POOL_LABEL = "gpushare.eks/pool"
 TYPE_LABEL = "node.kubernetes.io/instance-type"

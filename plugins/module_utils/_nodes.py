@@ -86,13 +86,18 @@ class Cluster:
         sleep: Callable[[float], Any] = time.sleep,
     ) -> None:
         self.name, self.endpoint, self._token = name, endpoint.rstrip("/"), token
-        self._clock, self._sleep, self._deadline = clock, sleep, clock() + timeout
+        self._clock, self._sleep, self._timeout = clock, sleep, timeout
+        self.extend()
         self._lock, self.counts, self._lost_at = threading.Lock(), Counter(), float("-inf")
         self._pool = _pool(self.endpoint, ca_data)
 
     @property
     def _what(self) -> str:
         return f"Kubernetes API of cluster {self.name} ({self.endpoint})"
+
+    def extend(self) -> None:
+        """Begin the time limit anew, for a caller that waits for longer than that in between."""
+        self._deadline = self._clock() + self._timeout
 
     def _count(self, what: str) -> None:
         with self._lock:
@@ -219,6 +224,25 @@ class Cluster:
     def node(self, name: str) -> dict[str, Any] | None:
         """One Node, or None."""
         return self.read(f"/api/v1/nodes/{quote(name)}")
+
+    def pods_of(self, node_name: str) -> list[dict[str, Any]]:
+        """All pods of one node."""
+        return self.list("/api/v1/pods", "list_pods", fieldSelector=f"spec.nodeName={node_name}")
+
+    def patch_node(self, name: str, patch: Mapping[str, Any]) -> bool:
+        """Merge-patch one Node; False when it is gone, or no longer what the patch was made for.
+
+        patch: with `metadata.uid` and `metadata.resourceVersion`.
+        """
+        self._count("patch")
+        path = f"/api/v1/nodes/{quote(name)}"
+        try:
+            self.request("PATCH", path, patch, content_type="application/merge-patch+json")
+        except ApiError as error:
+            if error.status not in (404, 409):
+                raise
+            return False
+        return True
 
     def read(self, path: str) -> dict[str, Any] | None:
         """One object, or None."""

@@ -24,6 +24,7 @@ from ansible_collections.gpushare.eks.plugins.module_utils._pool_fields import (
 from ansible_collections.gpushare.eks.plugins.module_utils._pool_hardware import gpu_count, gpus_of
 from ansible_collections.gpushare.eks.plugins.module_utils._pool_names import (
     CLUSTER_TAG,
+    CONFIG_LABEL,
     RESOURCE,
     SHARED_GPU,
     WHOLE_GPU,
@@ -97,6 +98,8 @@ def derive(
             "annotation": _names.ANNOTATION,
             "condition": _names.CONDITION,
             "pool_label": _names.POOL_LABEL,
+            "config_label": CONFIG_LABEL,
+            "change_annotation": _names.CHANGE_ANNOTATION,
             "type_label": _names.TYPE_LABEL,
             "startup_taint": startup_taints(True)[0],
             "agent": _names.AGENT_NAME,

@@ -12,46 +12,18 @@ from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from typing import Any
 
+from ansible_collections.gpushare.eks.plugins.module_utils import _usage
 from ansible_collections.gpushare.eks.plugins.module_utils._names import TYPE_LABEL
+from ansible_collections.gpushare.eks.plugins.module_utils._pod_requests import request_of
 from ansible_collections.gpushare.eks.plugins.module_utils._pool_names import (
     POOL_LABEL,
     SHARED_GPU,
     WHOLE_GPU,
 )
+from ansible_collections.gpushare.eks.plugins.module_utils._process_readings import pod_names
 from ansible_collections.gpushare.eks.plugins.module_utils._quantity import MIB, parse_quantity
 
 Pod = Mapping[str, Any]
-
-
-def request_of(pod: Pod, resource: str) -> Fraction:
-    """A pod's effective request as the scheduler counts it: max(init, sum of the rest) + overhead.
-
-    An init container that restarts always (a sidecar) counts with the rest and with each later
-    init container.
-    """
-    spec = pod.get("spec") or {}
-    sidecars, peak = Fraction(0), Fraction(0)
-    for container in spec.get("initContainers") or []:
-        wanted = _container(container, resource)
-        if container.get("restartPolicy") == "Always":
-            sidecars += wanted
-            peak = max(peak, sidecars)
-        else:
-            peak = max(peak, sidecars + wanted)
-    running = sum(
-        (_container(container, resource) for container in spec.get("containers") or []), sidecars
-    )
-    overhead = (spec.get("overhead") or {}).get(resource, 0)
-    return max(running, peak) + parse_quantity(overhead)
-
-
-def _container(container: Mapping[str, Any], resource: str) -> Fraction:
-    resources = container.get("resources") or {}
-    # An extended resource given as a limit alone is requested in the same amount.
-    for part in ("requests", "limits"):
-        if resource in (resources.get(part) or {}):
-            return parse_quantity(resources[part][resource])
-    return Fraction(0)
 
 
 def report(
@@ -64,23 +36,31 @@ def report(
 ) -> dict[str, Any]:
     """The report of schema 1. nodes and pods: Kubernetes JSON; readings: of gpu_capacity_info.
 
-    Of the pods those that ask for gpu-memory or a GPU are listed; the nodes all, by pool.
+    Of the pods those that ask for gpu-memory or a GPU are listed, and where processes were read
+    those that use a GPU; the nodes all, by pool.
     """
     by_node: dict[str, list[Pod]] = defaultdict(list)
     waiting = []
+    pods = list(pods)
+    named = pod_names(pods)
+    found = {reading["instance_id"]: _read(reading, named) for reading in readings}
+    users = {
+        one["pod"]
+        for row in found.values()
+        for one in (row["processes"] or {"entries": []})["entries"]
+    }
     for pod in pods:
-        if not _asks(pod, resource) or _finished(pod):
+        if _finished(pod) or not (_asks(pod, resource) or "/".join(_identity(pod)) in users):
             continue
         node = (pod.get("spec") or {}).get("nodeName")
         if node:
             by_node[node].append(pod)
         else:
             waiting.append(pod)
-    gpus = {reading["instance_id"]: _gpus(reading) for reading in readings}
     order = {pool["name"]: place for place, pool in enumerate(derived["pools"])}
     predictions = {pool["name"]: pool.get("predicted_by_type") or {} for pool in derived["pools"]}
     rows = [
-        {**_node(node, resource, gpus, by_node), **_offers(node, predictions)} for node in nodes
+        {**_node(node, resource, found, by_node), **_offers(node, predictions)} for node in nodes
     ]
     return {
         "schema": 1,
@@ -116,9 +96,26 @@ def _gpus(reading: Mapping[str, Any]) -> list[dict[str, Any]]:
                 "total_mib": total,
                 "reserved_mib": reserved,
                 "usable_mib": total - reserved if known else None,
+                "used_mib": gpu.get("used_mib"),
+                "index": gpu.get("index"),
+                "mig": gpu.get("mig"),
             }
         )
     return found
+
+
+def _read(reading: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    """What was read of one node."""
+    head = reading.get("reading") or {}
+    return {
+        "gpus": _gpus(reading),
+        "driver": head.get("driver"),
+        "cuda": head.get("cuda"),
+        "processes": _usage.processes(reading, names),
+    }
+
+
+_NOTHING = {"gpus": [], "driver": None, "cuda": None, "processes": None}
 
 
 def _amount(part: Mapping[str, Any] | None, resource: str) -> int | None:
@@ -130,13 +127,14 @@ def _amount(part: Mapping[str, Any] | None, resource: str) -> int | None:
 def _node(
     node: Mapping[str, Any],
     resource: str,
-    gpus: Mapping[str, list[dict[str, Any]]],
+    found: Mapping[str, Mapping[str, Any]],
     by_node: Mapping[str, list[Pod]],
 ) -> dict[str, Any]:
     metadata, status = node["metadata"], node.get("status") or {}
     labels = metadata.get("labels") or {}
     provider = (node.get("spec") or {}).get("providerID") or ""
     instance = provider.rpartition("/")[2] or None
+    seen = found.get(instance or "", _NOTHING)
     allocatable = _amount(status.get("allocatable"), resource)
     mine = sorted(by_node.get(metadata["name"], []), key=_identity)
     # The scheduler rounds nothing: neither is a sum of pods rounded before it is complete.
@@ -148,21 +146,26 @@ def _node(
         "instance_id": instance,
         "instance_type": labels.get("node.kubernetes.io/instance-type"),
         "zone": labels.get("topology.kubernetes.io/zone"),
-        "gpus": gpus.get(instance or "", []),
+        **seen,
         "capacity_mib": _amount(status.get("capacity"), resource),
         "allocatable_mib": allocatable,
         "requested_mib": requested_mib,
         "free_mib": None if allocatable is None else allocatable - requested_mib,
         "price_per_hour": None,
-        "pods": [
-            {
-                **_named(pod),
-                "phase": (pod.get("status") or {}).get("phase"),
-                "gpu_memory_mib": _pod_mib(pod, resource),
-                "used_mib": None,
-            }
-            for pod in mine
-        ],
+        "pods": [_pod(pod, resource, seen["processes"]) for pod in mine],
+    }
+
+
+def _pod(pod: Pod, resource: str, processes: Mapping[str, Any] | None) -> dict[str, Any]:
+    number = _pod_mib(pod, resource)
+    used = _usage.of_pod(processes, "/".join(_identity(pod)))
+    whole = number is None and _asks(pod, resource)
+    return {
+        **_named(pod),
+        "phase": (pod.get("status") or {}).get("phase"),
+        "gpu_memory_mib": number,
+        "used_mib": used,
+        "above": _usage.above(used, number, whole=whole),
     }
 
 
@@ -243,13 +246,18 @@ def table(data: Mapping[str, Any]) -> str:
 
 
 def _pod_lines(pods: list[dict[str, Any]]) -> list[str]:
+    """A line for each pod; what it uses is told where anybody's use is known."""
+    known = any(pod["used_mib"] is not None for pod in pods)
     names = [f"{pod['namespace']}/{pod['name']}" for pod in pods]
     width = max(map(len, names), default=0)
     sizes = [_text(pod["gpu_memory_mib"]) for pod in pods]
     digits = max(map(len, sizes), default=0)
+    uses = [f"  uses {_text(pod['used_mib'])}" if known else "" for pod in pods]
+    longest = max(map(len, uses), default=0)
     return [
-        f"    {name.ljust(width)}  {size.rjust(digits)}  {pod['phase'] or '-'}"
-        for name, size, pod in zip(names, sizes, pods, strict=True)
+        f"    {name.ljust(width)}  {size.rjust(digits)}{use.ljust(longest)}  {pod['phase'] or '-'}"
+        + (f"  ABOVE by {pod['used_mib'] - (pod['gpu_memory_mib'] or 0)}" if pod["above"] else "")
+        for name, size, use, pod in zip(names, sizes, uses, pods, strict=True)
     ]
 
 

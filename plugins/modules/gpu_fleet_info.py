@@ -28,6 +28,8 @@ options:
     description:
       - What M(gpushare.eks.gpu_capacity_info) returned as
         RV(gpushare.eks.gpu_capacity_info#module:readings). Without them the GPUs are not told.
+      - With the processes (O(gpushare.eks.gpu_capacity_info#module:processes)) each pod's request
+        stands beside what NVML says that it uses, and who is above their number is marked.
     type: list
     elements: dict
     default: []
@@ -92,8 +94,10 @@ report:
       sample: gpushare.eks/gpu-memory
     nodes:
       description:
-        - Each node with its GPUs, what is published, requested and free, its pods, the GPUs or
-          shares of them that it offers (C(gpu_resources)), and what its pool C(predicted).
+        - Each node with its GPUs, what is published, requested and free, the GPUs or shares of them
+          that it offers (C(gpu_resources)), what its pool C(predicted), its C(processes) (V(null)
+          where they were not read), and its C(pods) with C(gpu_memory_mib) (requested), C(used_mib)
+          and C(above). Pods that ask for nothing are among them where they use a GPU.
       type: list
       elements: dict
     pending:
@@ -105,6 +109,15 @@ table:
   returned: success
   type: str
   sample: "demo: gpushare.eks/gpu-memory in MiB"
+smi:
+  description: The GPUs that were read and who uses their memory, as nvidia-smi shows them.
+  returned: success
+  type: str
+  sample: |-
+    ip-10-0-1-23.ec2.internal (i-0123456789abcdef0, g4dn.xlarge): driver 580.105.08, CUDA 13.0
+      GPU 0  Tesla T4  GPU-6d2ab28c-0a19-5c5e-8f61-4d0b5e4e7f10  3155 / 15360 MiB
+      GPU   PID   MiB  POD
+        0  4711  2705  default/resnet-1
 counts:
   description: Requests to the API server.
   returned: success
@@ -116,7 +129,7 @@ from typing import Any
 
 from ansible_collections.amazon.aws.plugins.module_utils.modules import AnsibleAWSModule
 
-from ansible_collections.gpushare.eks.plugins.module_utils import _nodes, _report
+from ansible_collections.gpushare.eks.plugins.module_utils import _nodes, _report, _usage
 from ansible_collections.gpushare.eks.plugins.module_utils._errors import InvalidInput, run
 
 
@@ -136,7 +149,8 @@ def look(module: Any) -> dict[str, Any]:
     nodes, pods = cluster.nodes(), cluster.all_pods()
     report = _report.report(name, derived["resource"], derived, nodes, pods, params["readings"])
     counts = dict(cluster.counts)
-    return {"changed": False, "report": report, "table": _report.table(report), "counts": counts}
+    texts = {"table": _report.table(report), "smi": _usage.smi(report)}
+    return {"changed": False, "report": report, **texts, "counts": counts}
 
 
 def main() -> None:

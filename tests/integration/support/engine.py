@@ -21,7 +21,12 @@ import urllib3
 from botocore.config import Config
 
 from ansible_collections.gpushare.eks.plugins.module_utils import _errors, _nodes
-from ansible_collections.gpushare.eks.plugins.modules import gpu_capacity_info, node_capacity
+from ansible_collections.gpushare.eks.plugins.modules import (
+    gpu_capacity_info,
+    gpu_fleet_info,
+    gpu_sharing_change,
+    node_capacity,
+)
 
 READ = {
     "instance_ids": None,
@@ -46,6 +51,16 @@ PUBLISH = {
     "timeout": 20,
 }
 
+CHANGE = {
+    "pools": [],
+    "configs": {},
+    "namespace": "nvidia-device-plugin",
+    "wait_timeout": 60,
+    "ready_timeout": 60,
+    "probe_timeout": 20,
+    "timeout": 20,
+}
+
 
 class Module:
     """What a module's code sees of AnsibleAWSModule."""
@@ -67,6 +82,9 @@ class Module:
             "before-send", lambda event_name, **_: self._on_call(event_name[name + 1 :])
         )
         return made
+
+    def log(self, text: str) -> None:
+        """A line of progress."""
 
     def warn(self, text: str) -> None:
         """Warnings are in the rows, too."""
@@ -115,6 +133,18 @@ def publish(cluster_name: str, on_call: Callable[[str], None] | None = None, **p
     """node_capacity."""
     params["cluster_name"] = cluster_name
     return _run(node_capacity.publish, PUBLISH, on_call, params)
+
+
+def report(cluster_name: str, **params: Any) -> Run:
+    """gpu_fleet_info."""
+    params["cluster_name"] = cluster_name
+    return _run(gpu_fleet_info.look, {"readings": [], "timeout": 20}, None, params)
+
+
+def change(cluster_name: str, on_call: Callable[[str], None] | None = None, **params: Any) -> Run:
+    """gpu_sharing_change."""
+    params["cluster_name"] = cluster_name
+    return _run(gpu_sharing_change.change, CHANGE, on_call, params)
 
 
 @dataclasses.dataclass

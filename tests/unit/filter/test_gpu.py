@@ -102,3 +102,21 @@ def test_documented(name):
     assert set(text["DOCUMENTATION"]["options"]) == {"_input", *arguments}
     assert text["EXAMPLES"]
     assert text["RETURN"]["_value"]["description"]
+
+
+def test_plugin_configs_reads_what_is_deployed():
+    wanted = DERIVED["device_plugin_configs"]
+    deployed = {
+        "default": yaml.safe_dump(wanted["default"]),
+        "shared": "version: v1",
+        "x": "{[",
+        "y": "1",
+    }
+    made = FILTERS["plugin_configs"](wanted, deployed, hold=["shared"])
+    assert made["changed"] == ["shared"]
+    assert made["deployed"]["shared"] == made["configs"]["shared"] == {"version": "v1"}
+    assert made["deployed"]["x"] == made["deployed"]["y"] == {}
+    assert wanted["shared"] in made["configs"].values()
+    again = FILTERS["plugin_configs"](wanted, made["configs"], used=[])
+    assert set(again["configs"]) - set(wanted) == set(made["configs"]) - set(wanted)
+    assert FILTERS["plugin_configs"](wanted)["changed"] == []

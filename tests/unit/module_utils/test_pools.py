@@ -225,6 +225,8 @@ def test_what_stands_on_nodes_is_handed_on_with_its_bounds():
         "annotation": _names.ANNOTATION,
         "condition": _names.CONDITION,
         "pool_label": _names.POOL_LABEL,
+        "config_label": "nvidia.com/device-plugin.config",
+        "change_annotation": _names.CHANGE_ANNOTATION,
         "type_label": _names.TYPE_LABEL,
         "startup_taint": taint,
         "agent": _names.AGENT_NAME,

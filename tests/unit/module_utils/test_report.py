@@ -8,12 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ansible_collections.gpushare.eks.plugins.module_utils._pod_requests import request_of
 from ansible_collections.gpushare.eks.plugins.module_utils._pools import derive
-from ansible_collections.gpushare.eks.plugins.module_utils._report import (
-    report,
-    request_of,
-    table,
-)
+from ansible_collections.gpushare.eks.plugins.module_utils._report import report, table
 
 RESOURCE = "gpushare.eks/gpu-memory"
 SHARED = "nvidia.com/gpu.shared"
@@ -124,8 +121,14 @@ def test_the_whole_shape():
                 "total_mib": 15360,
                 "reserved_mib": 450,
                 "usable_mib": 14910,
+                "used_mib": 9000,
+                "index": 0,
+                "mig": None,
             }
         ],
+        "driver": None,
+        "cuda": None,
+        "processes": None,
         "capacity_mib": 14848,
         "allocatable_mib": 14848,
         "requested_mib": 6144,
@@ -138,6 +141,7 @@ def test_the_whole_shape():
                 "phase": "Running",
                 "gpu_memory_mib": 3072,
                 "used_mib": None,
+                "above": None,
             }
             for name in ("r-1", "r-2")
         ],
