@@ -10,10 +10,11 @@ from typing import Any
 
 from lab import nvml
 from lab.lifecycle import MARKER
+from lab.nvidia import GPU
 from lab.nvml import nodes
 
 # What NVIDIA's device plugin injects a GPU for.
-_PLUGIN = {"nvidia.com/gpu", "nvidia.com/gpu.shared"}
+_PLUGIN = {GPU, f"{GPU}.shared"}
 
 
 class Machines:
