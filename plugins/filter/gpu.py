@@ -121,9 +121,11 @@ def plugin_configs(
     hold: list[str] | None = None,
     used: list[str] | None = None,
 ) -> dict[str, Any]:
-    """See _sharing_configs.plan; `deployed` holds YAML texts, as the plugin's ConfigMap does."""
-    bodies = {name: _body(text) for name, text in (deployed or {}).items()}
-    return pure("_sharing_configs", "plan")(wanted, bodies, hold or (), used)
+    """See _sharing_configs.plan; bodies may be YAML texts, as in the plugin's ConfigMap."""
+    ours, theirs = (
+        {name: _body(text) for name, text in (given or {}).items()} for given in (wanted, deployed)
+    )
+    return pure("_sharing_configs", "plan")(ours, theirs, hold or (), used)
 
 
 def _body(text: Any) -> Mapping[str, Any]:

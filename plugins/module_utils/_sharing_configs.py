@@ -37,7 +37,7 @@ def plan(
     hold: Collection[str] = (),
     used: Iterable[str] | None = None,
 ) -> dict[str, Any]:
-    """What the plugin's ConfigMap has to hold -> {"configs", "deployed", "changed"}.
+    """What the plugin's ConfigMap has to hold -> {"configs", "wanted", "deployed", "changed"}.
 
     wanted: derive's device_plugin_configs; deployed: what stands there. Pools of `hold` keep the
     body that new nodes have. Of earlier bodies those in `used` (labels of live nodes) stay, and all
@@ -56,6 +56,7 @@ def plan(
             made.setdefault(name, body)
     return {
         "configs": dict(sorted(made.items())),
+        "wanted": dict(wanted),
         "deployed": dict(deployed),
         "changed": changed,
     }

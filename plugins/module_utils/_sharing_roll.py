@@ -132,8 +132,11 @@ class Roll:
                         raise _never_still(name)
                     seen = self._look(name)
                     continue
-            if step.ends is None or (step.ends == "rolled_back" and again):
-                again = again and step.ends is None
+            if step.ends == "rolled_back" and again:
+                again, given_up = False, ""
+                seen = self._look(name)
+                continue
+            if step.ends is None:
                 seen = self._look(name)
                 continue
             ended = row(first.node, self.plan, step.ends, given_up + _left(seen, self.plan))

@@ -120,3 +120,5 @@ def test_plugin_configs_reads_what_is_deployed():
     again = FILTERS["plugin_configs"](wanted, made["configs"], used=[])
     assert set(again["configs"]) - set(wanted) == set(made["configs"]) - set(wanted)
     assert FILTERS["plugin_configs"](wanted)["changed"] == []
+    texts = {name: yaml.safe_dump(body) for name, body in wanted.items()}
+    assert FILTERS["plugin_configs"](texts) == FILTERS["plugin_configs"](wanted)

@@ -19,7 +19,19 @@ from ansible_collections.gpushare.eks.plugins.module_utils._names import (
 )
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from sharing_world import LABEL, MOVED, NEW, OLD, SHARED, Killed, World, node, pod
+from sharing_world import (
+    LABEL,
+    MOVED,
+    NEW,
+    OLD,
+    SHARED,
+    SLICED,
+    Killed,
+    World,
+    derived,
+    node,
+    pod,
+)
 
 
 def offers(world, name="n1"):
@@ -39,13 +51,14 @@ def test_a_free_node_is_changed():
 
 def test_pods_and_processes_are_waited_for_and_none_is_touched():
     world = World(node("n1"), pods=[pod("job", "n1"), pod("done", "n1", phase="Succeeded")])
+    world.live.append(pod("lost", "n1", phase="Failed"))
     world.ends["job"] = 20
     world.users_of["i-n1"] = {"process 7 of pod default/job": 25.0}
     ended = world.roll().change("n1")
     assert ended["action"] == "changed"
     assert ended["waited_for"] == ["pod default/job", "process 7 of pod default/job"]
     assert 25 <= ended["seconds"] < 45
-    assert [one["metadata"]["name"] for one in world.live] == ["done"]
+    assert [one["metadata"]["name"] for one in world.live] == ["done", "lost"]
 
 
 def test_a_node_that_was_cordoned_stays_cordoned():
@@ -214,8 +227,33 @@ def test_the_pool_is_wanted_again_as_it_was():
     assert world.standing("n1") == before
 
 
-def change_name(derived):
-    plan = World().roll(derived).plan
+def test_the_pool_is_wanted_in_a_third_way_after_a_kill():
+    """The run died after the relabel: the next one goes straight on to what is wanted now."""
+    world, third = World(node("n1")), derived({**SLICED, "replicas": 7})
+    world.kill = (2, "after")
+    with pytest.raises(Killed):
+        world.roll().change("n1")
+    world.configs[change_name(third)] = third["device_plugin_configs"]["shared"]
+    assert world.roll(third).change("n1")["action"] == "changed"
+    assert offers(world) == "7"
+    assert "give back" not in " ".join(world.log)
+    assert world.all["n1"]["spec"] == node("n1")["spec"]
+
+
+def test_a_run_that_died_while_it_gave_back_is_put_right_and_then_done_anew():
+    world = World(node("n1"))
+    world.plugin_s, world.kill = None, (3, "after")
+    with pytest.raises(Killed):
+        world.roll(ready_s=5).change("n1")
+    assert change.state_of(world.all["n1"]).step == "back"
+    world.plugin_s = 1
+    ended = world.roll().change("n1")
+    assert (ended["action"], ended["reason"]) == ("changed", "")
+    assert offers(world) == "4"
+
+
+def change_name(pools):
+    plan = World().roll(pools).plan
     return plan.target(node("any")).config
 
 

@@ -132,6 +132,19 @@ def test_it_stops_where_a_pod_never_ends_and_says_so(call):
     assert actions(result) == {"n1": "none", "n2": "changed", "n3": "changed"}
 
 
+def test_a_node_that_is_not_ready_comes_last_and_is_left_alone(call):
+    world = World(node("n1"), node("n2"))
+    world.all["n1"]["status"]["conditions"][0]["status"] = "False"
+    failed, result = call(world)
+    assert failed
+    assert [one["name"] for one in result["nodes"]] == ["n2", "n1"]
+    assert actions(result) == {"n2": "changed", "n1": "refused"}
+    assert (
+        "node n1 of pool shared keeps its sharing and was left alone: it is not Ready"
+        in result["msg"]
+    )
+
+
 def test_a_lost_api_server_tells_what_is_done_and_what_is_not(call):
     world = World(node("n1"), node("n2"))
     gone = GpushareError("no answer", remedy="look at it")
