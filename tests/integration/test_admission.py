@@ -35,7 +35,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Admission]:
 def test_the_table_is_long_enough() -> None:
     assert len(CASES) >= 40
     guards = {"visible-devices", "whole-gpu", "host-access", "privileged", "request-size"}
-    assert {case[3] for case in CASES} == {None, "foreign-share", *guards}
+    assert {case[3] for case in CASES} == {None, "foreign-share", "uncounted-share", *guards}
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_a_pod(world: Admission, case: Case) -> None:
 def test_the_type_checker_has_nothing_to_say(world: Admission) -> None:
     items = world.admin("GET", f"{POLICIES}/validatingadmissionpolicies")["items"]
     names = [item["metadata"]["name"] for item in items]
-    assert len(names) == 8, names
+    assert len(names) == 9, names
     for name in names:
         path = f"{POLICIES}/validatingadmissionpolicies/{name}"
         status = eventually(lambda path=path: world.admin("GET", path).get("status"))
@@ -235,7 +235,7 @@ def test_each_container_gets_its_own_and_the_others_stay(world: Admission) -> No
     ids=["no resource", "0 of it", "the plugin's share", "another resource"],
 )
 def test_a_pod_without_the_resource_stays_as_it_is(world: Admission, resources: dict) -> None:
-    status, made = world.dry(admission.tried("", None, 20, resources=resources))
+    status, made = world.dry(admission.tried("", "turns", 20, resources=resources))
     assert status == 201, made
     (one,) = made["spec"]["containers"]
     limits = resources.get("limits", {})

@@ -15,7 +15,7 @@ SEES = "NVIDIA_VISIBLE_DEVICES"
 DRIVER = "NVIDIA_DRIVER_CAPABILITIES"
 FROM = {"valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}
 ROOT = {"securityContext": {"privileged": True}}
-SLICES, MPS, ONLY = ({POOL_LABEL: name} for name in ("slices", "mps", "whole"))
+SLICES, MPS, TURNS, ONLY = ({POOL_LABEL: name} for name in ("slices", "mps", "turns", "whole"))
 EVERYTHING = {"operator": "Exists"}
 
 
@@ -36,6 +36,7 @@ _BOTH = "whole-gpu", "for a share leave nvidia.com/gpu out"
 _HOST = "host-access", "a namespace of gpushare_system_namespaces"
 _POWER = "privileged", "run it without privileged"
 _SIZE = "request-size", "Remedy: ask for less"
+_COUNT = "uncounted-share", "say how much"
 _SHARES = "foreign-share", "ask for nvidia.com/gpu: 1"
 _OK = None, ""
 
@@ -64,7 +65,8 @@ CASES: list[Case] = _in(
     in_an_init_container=(pod(initContainers=[box("init", env={SEES: "all"})]), *_SHOWN),
     in_the_second_container=(pod(box(), box("second", env={SEES: "all"})), *_SHOWN),
     with_a_share=(pod(box(env={SEES: "all"}, resources=asks("1Gi"))), *_OK),
-    with_a_share_of_the_plugin=(pod(box(env={SEES: "all"}, resources=asks("1", SHARE))), *_OK),
+    with_a_share_of_the_plugin=(
+        pod(box(env={SEES: "all"}, resources=asks("1", SHARE)), nodeSelector=TURNS), *_OK),
     with_a_whole_GPU=(pod(box(env={SEES: "all"}, resources=asks("1", WHOLE))), *_OK),
     with_a_slice_of_MIG=(
         pod(box(env={SEES: "all"}, resources=asks("1", "nvidia.com/mig-1g.5gb"))), *_OK),
@@ -138,7 +140,7 @@ CASES: list[Case] = _in(
     without_its_unit=(pod(box(resources=asks("3"))), "request-size", "write the unit"),
     more_than_there_are_numbers=(pod(box(resources=asks("99Ei"))), "request-size", "such as 3Gi"),
     a_pool_without_memory=(
-        pod(box(resources=asks("1Gi")), nodeSelector={POOL_LABEL: "turns"}),
+        pod(box(resources=asks("1Gi")), nodeSelector=TURNS),
         "request-size", "select one of slices, mps, or none"),
     a_pool_that_is_not_there=(
         pod(box(resources=asks("1Gi")), nodeSelector={POOL_LABEL: "gone"}),
@@ -163,9 +165,23 @@ CASES: list[Case] = _in(
     share_on_either=(
         pod(box(resources=asks("1", SHARE)), affinity=on("whole", "turns")), *_OK),
     share_that_tolerates_whole_GPUs=(
-        pod(box(resources=asks("1", SHARE)), **tolerates(key=WHOLE, operator="Exists")), *_OK),
-    share_in_turns=(
-        pod(box(resources=asks("1", SHARE)), nodeSelector={POOL_LABEL: "turns"}), *_OK),
+        pod(box(resources=asks("1", SHARE)), nodeSelector=TURNS,
+            **tolerates(key=WHOLE, operator="Exists")), *_OK),
+    # -- a share that nobody counts
+    share_in_turns=(pod(box(resources=asks("1", SHARE)), nodeSelector=TURNS), *_OK),
+    share_of_anywhere=(pod(box(resources=asks("1", SHARE))), *_COUNT),
+    share_of_a_pool_by_memory=(
+        pod(box(resources=asks("1", SHARE)), nodeSelector=SLICES),
+        "uncounted-share", "select a pool that shares without it (gpushare.eks/pool: turns)"),
+    share_of_turns_or_memory=(
+        pod(box(resources=asks("1", SHARE)), affinity=on("turns", "mps")), *_COUNT),
+    share_beside_one_that_is_counted=(
+        pod(box(resources=asks("1Gi")), box("two", resources=asks("1", SHARE))), *_COUNT),
+    share_of_an_init_container=(
+        pod(box(resources=asks("1Gi")), initContainers=[box("i", resources=asks("1", SHARE))]),
+        *_COUNT),
+    share_with_its_number=(pod(box(resources=asks("1Gi", **{SHARE: "1"}))), *_OK),
+    no_share=(pod(box(resources=asks("0", SHARE))), *_OK),
 )  # fmt: skip
 CASES += _in(
     TEAM,
