@@ -20,7 +20,7 @@ import pytest
 import urllib3
 from botocore.config import Config
 
-from ansible_collections.gpushare.eks.plugins.module_utils import _errors, _nodes
+from ansible_collections.gpushare.eks.plugins.module_utils import _errors, _kube_api
 from ansible_collections.gpushare.eks.plugins.modules import (
     gpu_capacity_info,
     gpu_fleet_info,
@@ -215,11 +215,11 @@ def _answer(fault: Fault) -> urllib3.HTTPResponse:
 def wire(monkeypatch: pytest.MonkeyPatch, *faults: Fault) -> list[Wire]:
     """From now on every connection to an API server is such a wire; they are listed here."""
     made: list[Wire] = []
-    plain = _nodes._pool
+    plain = _kube_api._pool
 
     def pool(*arguments: Any) -> Wire:
         made.append(Wire(plain(*arguments), list(faults)))
         return made[-1]
 
-    monkeypatch.setattr(_nodes, "_pool", pool)
+    monkeypatch.setattr(_kube_api, "_pool", pool)
     return made

@@ -13,7 +13,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from ansible_collections.gpushare.eks.plugins.module_utils import _nodes
+from ansible_collections.gpushare.eks.plugins.module_utils import _kube_api, _nodes
 from ansible_collections.gpushare.eks.plugins.module_utils._capacity import decide
 from ansible_collections.gpushare.eks.plugins.module_utils._errors import (
     AccessDenied,
@@ -371,7 +371,7 @@ def test_an_unreachable_server_is_given_up_in_time():
         cluster.nodes()
     assert "demo" in str(caught.value)
     assert caught.value.remedy
-    assert slept.now <= _nodes.UNREACHABLE_S + 5
+    assert slept.now <= _kube_api.UNREACHABLE_S + 5
 
 
 def test_a_server_that_comes_back_is_awaited(api):
@@ -456,7 +456,7 @@ def test_a_server_that_came_back_and_goes_on_refusing_is_believed(api, status):
     Restarting(cluster, status, 10**6)
     with pytest.raises(AccessDenied):
         cluster.nodes()
-    assert slept.now <= _nodes.RETURNING_S + _nodes.LONGEST_PAUSE_S
+    assert slept.now <= _kube_api.RETURNING_S + _kube_api.LONGEST_PAUSE_S
 
 
 class Eks:
@@ -476,10 +476,10 @@ def test_a_cluster_without_endpoint_is_not_ready_yet():
 def test_the_proxy_of_the_environment_is_used_with_its_login(monkeypatch):
     for name in ("NO_PROXY", "no_proxy", "HTTPS_PROXY", "https_proxy"):
         monkeypatch.delenv(name, raising=False)
-    assert _nodes._pool("https://api.example", None).proxy is None
+    assert _kube_api._pool("https://api.example", None).proxy is None
     monkeypatch.setenv("https_proxy", "http://me:p%40ss@proxy.example:3128")
-    pool = _nodes._pool("https://api.example", None)
+    pool = _kube_api._pool("https://api.example", None)
     assert pool.proxy.url == "http://me:p%40ss@proxy.example:3128"
     assert pool.proxy_headers == {"proxy-authorization": "Basic bWU6cEBzcw=="}
     monkeypatch.setenv("no_proxy", "api.example")
-    assert _nodes._pool("https://api.example", None).proxy is None
+    assert _kube_api._pool("https://api.example", None).proxy is None

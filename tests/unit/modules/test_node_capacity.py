@@ -14,7 +14,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.testing import patch_module_args
 from ansible_collections.amazon.aws.plugins.module_utils.modules import AnsibleAWSModule
 
-from ansible_collections.gpushare.eks.plugins.module_utils import _nodes
+from ansible_collections.gpushare.eks.plugins.module_utils import _kube_api, _nodes
 from ansible_collections.gpushare.eks.plugins.modules import node_capacity
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "module_utils"))
@@ -371,6 +371,6 @@ def test_the_agents_policy_is_kept_before_the_nodes_are_judged(api, run):
 def test_the_cas_stays_in_memory():
     # A self-signed certificate is CA enough for the context; nothing is written to a file.
     pem = (Path(__file__).parent / "ca.pem").read_bytes()
-    pool = _nodes._pool("https://127.0.0.1:1", base64.b64encode(pem).decode())
+    pool = _kube_api._pool("https://127.0.0.1:1", base64.b64encode(pem).decode())
     assert "ca_certs" not in pool.connection_pool_kw
     assert pool.connection_pool_kw["ssl_context"].get_ca_certs()
