@@ -129,6 +129,8 @@ def write_env(record: Mapping) -> Path:
         # A person's own files must not send a call anywhere else.
         "AWS_CONFIG_FILE": "/dev/null",
         "AWS_SHARED_CREDENTIALS_FILE": "/dev/null",
+        # Molecule names its own by the checkout's folder name: two checkouts would share it.
+        "MOLECULE_EPHEMERAL_DIRECTORY": str(state / "molecule" / "scratch"),
     }
     programs = shlex.quote(str(Path(sys.executable).parent))
     lines = [

@@ -89,6 +89,8 @@ def test_two_labs_side_by_side_one_killed_both_gone_without_a_trace(checkouts):
 
     first, second = exports(one), exports(two)
     assert first["AWS_ENDPOINT_URL"] != second["AWS_ENDPOINT_URL"]
+    scratch = "MOLECULE_EPHEMERAL_DIRECTORY"
+    assert first[scratch] != second[scratch]
     assert first["KUBECONFIG"] == str(one / ".lab" / "kubeconfig")
     assert first["NO_PROXY"] == "127.0.0.1,localhost,internal.example"
     assert Path(first["GPUSHARE_LAB_CHART"], "Chart.yaml").exists()
