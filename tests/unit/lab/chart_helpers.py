@@ -11,6 +11,7 @@ from typing import Any
 
 import yaml
 from ansible.parsing.dataloader import DataLoader
+from ansible.plugins.loader import init_plugin_loader
 from ansible.template import Templar
 
 from lab import build
@@ -18,6 +19,8 @@ from lab import build
 ROOT = Path(__file__).resolve().parents[3]
 ROLE = ROOT / "roles" / "device_plugin"
 NAMESPACE = "nvidia"
+# The role's variables use our filters, which Ansible finds by itself alone.
+init_plugin_loader([str(ROOT / "collections")])
 
 
 @functools.cache

@@ -127,7 +127,12 @@ def understood(case: str) -> dict[str, Any]:
 def test_the_plugin_understands_what_the_pools_say(case):
     derived, _objects = rendered(case)
     found = understood(case)
-    assert list(found) == sorted(["default", *derived["gpu_pools"]])
+    moved = {name: one for name, one in found.items() if "." in name}
+    assert sorted(found.keys() - moved.keys()) == sorted(["default", *derived["gpu_pools"]])
+    # Once more for each pool, for live nodes that are moved to it.
+    assert {name.split(".")[0]: one["config"] for name, one in moved.items()} == {
+        name: found[name]["config"] for name in derived["gpu_pools"]
+    }
     assert {name: one.get("error") for name, one in found.items()} == dict.fromkeys(found)
     assert found["default"]["strategy"] == "none"
     for built in derived["pools"]:
