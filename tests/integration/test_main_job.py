@@ -14,7 +14,7 @@ import pytest
 from .conftest import VARS, Built
 from .support import aws_state, cluster, kill, playbook, workloads
 
-MOST_MODULE_PROCESSES = 60
+MOST_MODULE_PROCESSES = 45
 
 
 @dataclass(frozen=True)
