@@ -21,7 +21,7 @@ from moto.ec2.models.instance_types import INSTANCE_TYPES
 from lab import LabError, nodeconfig
 from lab.aws import ACCOUNT_ID, autoscaling_patches
 from lab.aws.eks_access import bind_waiting
-from lab.aws.eks_nodegroups import EFFECTS
+from lab.aws.eks_group_rules import EFFECTS
 from lab.aws.eks_state import Cluster, Registry
 from lab.nvml import nodes
 

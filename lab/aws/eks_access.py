@@ -14,6 +14,7 @@ import time
 from typing import Any
 
 from lab.aws import Context, ServiceError
+from lab.aws.eks_identity import canonical, group_of
 from lab.aws.eks_state import Cluster, Registry, arn
 
 _RBAC = "/apis/rbac.authorization.k8s.io/v1"
@@ -31,40 +32,6 @@ _PRINCIPAL = re.compile(r"arn:aws[\w-]*:iam::(\d{12}):(user|role)/(.+)")
 
 def policy_arn(name: str, partition: str = "aws") -> str:
     return f"arn:{partition}:eks::aws:cluster-access-policy/{name}"
-
-
-def _group(principal: str) -> str:
-    return f"eks-access-entry:{principal}"
-
-
-def canonical(principal: str) -> str:
-    """The IAM ARN of a caller: a session of a role counts as the role."""
-    match = re.fullmatch(r"arn:(aws[\w-]*):sts::(\d{12}):assumed-role/([^/]+)/.+", principal)
-    return f"arn:{match[1]}:iam::{match[2]}:role/{match[3]}" if match else principal
-
-
-def _same(entry_arn: str, principal: str) -> bool:
-    """STS leaves a role's path out of a session's ARN, so roles compare by their last part."""
-    if entry_arn == principal:
-        return True
-    head, _, name = entry_arn.partition(":role/")
-    return bool(name) and f"{head}:role/{name.rsplit('/', 1)[-1]}" == principal
-
-
-def identify(cluster: Cluster, principal_arn: str) -> dict[str, Any] | None:
-    """{"username", "groups"} for the API server, or None where the principal has no entry."""
-    principal = canonical(principal_arn)
-    session = principal_arn.rsplit("/", 1)[-1]
-    for entry_arn, stored in list(cluster.access_entries.items()):
-        if _same(entry_arn, principal):
-            entry = stored["entry"]
-            username = entry["username"].replace("{{SessionName}}", session.replace("@", "-"))
-            username = username.replace("{{EC2PrivateDNSName}}", session)
-            return {
-                "username": username,
-                "groups": [*entry["kubernetesGroups"], _group(entry_arn)],
-            }
-    return None
 
 
 def prepare(cluster: Cluster) -> None:
@@ -177,7 +144,7 @@ def _bind(cluster: Cluster, principal: str, policy: str, namespace: str) -> bool
                 "annotations": {"eks.amazonaws.com/principal": principal},
             },
             "roleRef": {"apiGroup": rbac, "kind": "ClusterRole", "name": role},
-            "subjects": [{"apiGroup": rbac, "kind": "Group", "name": _group(principal)}],
+            "subjects": [{"apiGroup": rbac, "kind": "Group", "name": group_of(principal)}],
         },
     )
     return True

@@ -13,6 +13,8 @@ from botocore.exceptions import ClientError
 from lab.aws import Context, ServiceError
 from lab.aws import eks_access as access
 from lab.aws import eks_templates as templates
+from lab.aws.eks_draining import drain, is_ready, wait_gone
+from lab.aws.eks_group_rules import check_labels, check_scaling, invalid
 from lab.aws.eks_state import (
     Cluster,
     Registry,
@@ -24,43 +26,7 @@ from lab.aws.eks_state import (
     spawn,
 )
 
-# The API's taint effects and Kubernetes' own.
-EFFECTS = {
-    "NO_SCHEDULE": "NoSchedule",
-    "NO_EXECUTE": "NoExecute",
-    "PREFER_NO_SCHEDULE": "PreferNoSchedule",
-}
 _NODEGROUP_LABEL = "eks.amazonaws.com/nodegroup"
-
-
-def _invalid(message: str, cluster: Cluster, nodegroup: str = "") -> ServiceError:
-    return ServiceError(
-        "InvalidParameterException", message, clusterName=cluster.name, nodegroupName=nodegroup
-    )
-
-
-def _check_scaling(cluster: Cluster, scaling: dict[str, int]) -> None:
-    low, high, wanted = scaling["minSize"], scaling["maxSize"], scaling["desiredSize"]
-    if high < 1:
-        raise _invalid("maxSize must be at least 1", cluster)
-    if low > high:
-        raise _invalid("Minimum capacity can't be greater than maximum capacity", cluster)
-    if not low <= wanted <= high:
-        raise _invalid(
-            f"desired capacity {wanted} must lie between minSize {low} and maxSize {high}", cluster
-        )
-
-
-def _check_labels(cluster: Cluster, labels: dict[str, str], taints: list[dict[str, str]]) -> None:
-    for key in labels:
-        domain = key.partition("/")[0] if "/" in key else ""
-        if domain.endswith(("kubernetes.io", "k8s.io", "eks.amazonaws.com")):
-            raise _invalid(f"Label cannot contain reserved prefixes: {key}", cluster)
-    for taint in taints:
-        if not taint.get("key") or not taint.get("effect"):
-            raise _invalid("a taint needs a key and an effect", cluster)
-    if len({(taint["key"], taint["effect"]) for taint in taints}) != len(taints):
-        raise _invalid("two taints have the same key and effect", cluster)
 
 
 class Nodegroups:
@@ -74,13 +40,13 @@ class Nodegroups:
         name = params["nodegroupName"]
         labels, taints = params.get("labels", {}), params.get("taints", [])
         scaling = {"minSize": 1, "maxSize": 2, "desiredSize": 2, **params.get("scalingConfig", {})}
-        _check_scaling(cluster, scaling)
-        _check_labels(cluster, labels, taints)
+        check_scaling(cluster, scaling)
+        check_labels(cluster, labels, taints)
         require_role(self.registry, params["nodeRole"], context.region)
         ec2 = self.registry.aws("ec2", context.region)
         subnets = checked(ec2.describe_subnets, SubnetIds=params["subnets"])["Subnets"]
         if {s["VpcId"] for s in subnets} != {cluster.record["resourcesVpcConfig"]["vpcId"]}:
-            raise _invalid("The subnets are not in the cluster's VPC", cluster, name)
+            raise invalid("The subnets are not in the cluster's VPC", cluster, name)
         chosen = templates.choose(self.registry, cluster, params)
         record = {
             "nodegroupName": name,
@@ -203,7 +169,7 @@ class Nodegroups:
         if record["status"] != "CREATING":
             return
         age = time.time() - record["createdAt"]
-        ready = sum(_ready(node) for node in self.nodes(cluster, record["nodegroupName"]))
+        ready = sum(is_ready(node) for node in self.nodes(cluster, record["nodegroupName"]))
         wanted = group["DesiredCapacity"]
         if ready >= wanted and age >= self.registry.latencies["CreateNodegroup"]:
             record["status"] = "ACTIVE"
@@ -244,8 +210,6 @@ class Nodegroups:
         return {"nodegroup": copy.deepcopy(record)}
 
     def _take_down(self, cluster: Cluster, record: dict[str, Any]) -> None:
-        from lab.aws.eks_rolling import drain, wait_gone
-
         name = record["nodegroupName"]
         try:
             names = [node["metadata"]["name"] for node in self.nodes(cluster, name)]
@@ -272,8 +236,3 @@ class Nodegroups:
             record["status"] = "DELETE_FAILED"
             issue = {"code": "InternalFailure", "message": str(error), "resourceIds": []}
             record["health"] = {"issues": [issue]}
-
-
-def _ready(node: dict[str, Any]) -> bool:
-    conditions = node.get("status", {}).get("conditions") or []
-    return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)

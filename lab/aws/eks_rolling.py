@@ -3,55 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from typing import Any
 
 from lab.aws import Context, ServiceError
 from lab.aws import eks_templates as templates
-from lab.aws.eks_nodegroups import EFFECTS, Nodegroups, _check_labels, _check_scaling, _ready
+from lab.aws.eks_draining import drain, is_ready, wait_gone
+from lab.aws.eks_group_rules import EFFECTS, check_labels, check_scaling
+from lab.aws.eks_nodegroups import Nodegroups
 from lab.aws.eks_state import Cluster, Registry, require_free
-
-_WAIT_S = 60.0
-
-
-def wait_gone(read: Callable[[], list[Any]], timeout_s: float = _WAIT_S) -> None:
-    """Until `read` answers an empty list; an error with what is left after the time."""
-    deadline = time.monotonic() + timeout_s
-    while left := read():
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"{len(left)} still there after {timeout_s:.0f} s")
-        time.sleep(0.1)
-
-
-def drain(cluster: Cluster, node: str, timeout_s: float = 5.0) -> None:
-    """Cordon and evict; a budget that allows no eviction is waited for, but not for ever."""
-    cluster.kubernetes(
-        "PATCH",
-        f"/api/v1/nodes/{node}",
-        {"spec": {"unschedulable": True}},
-        ok=(404,),
-        content_type="application/merge-patch+json",
-    )
-    deadline = time.monotonic() + timeout_s
-    selector = {"fieldSelector": f"spec.nodeName={node}"}
-    pods = cluster.kubernetes("GET", "/api/v1/pods", params=selector)["items"]
-    while pods := [pod for pod in pods if not _of_daemon(pod)]:
-        pods = [pod for pod in pods if not _evicted(cluster, pod)]
-        if pods and time.monotonic() > deadline:
-            return
-        time.sleep(0.1 if pods else 0)
-
-
-def _of_daemon(pod: dict[str, Any]) -> bool:
-    return any(o["kind"] == "DaemonSet" for o in pod["metadata"].get("ownerReferences", []))
-
-
-def _evicted(cluster: Cluster, pod: dict[str, Any]) -> bool:
-    meta = {key: pod["metadata"][key] for key in ("name", "namespace")}
-    path = f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}/eviction"
-    body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": meta}
-    status, _ = cluster.control_plane.request("POST", path, body)
-    return status != 429
 
 
 class Rolling:
@@ -76,7 +35,7 @@ class Rolling:
             # EKS pulls the size into new bounds where the caller names none.
             low, high = scaling["minSize"], scaling["maxSize"]
             scaling["desiredSize"] = min(max(scaling["desiredSize"], low), high)
-        _check_scaling(cluster, scaling)
+        check_scaling(cluster, scaling)
         new_labels = {**record["labels"], **labels.get("addOrUpdateLabels", {})}
         for key in labels.get("removeLabels", []):
             new_labels.pop(key, None)
@@ -85,7 +44,7 @@ class Rolling:
         new_taints = [
             t for t in record["taints"] if (t["key"], t["effect"]) not in gone | changed.keys()
         ] + list(changed.values())
-        _check_labels(cluster, new_labels, new_taints)
+        check_labels(cluster, new_labels, new_taints)
         removed = sorted(set(record["labels"]) - set(new_labels))
 
         def work() -> None:
@@ -211,7 +170,7 @@ class Rolling:
     def _not_yet(self, cluster: Cluster, name: str, old_uid: str) -> list[Any]:
         """What still stands in the way: the old Node, or Nodes missing or not Ready."""
         nodes = self.nodegroups.nodes(cluster, name)
-        ready = [n for n in nodes if _ready(n) and n["metadata"]["uid"] != old_uid]
+        ready = [n for n in nodes if is_ready(n) and n["metadata"]["uid"] != old_uid]
         wanted = cluster.nodegroups[name]["scalingConfig"]["desiredSize"]
         old = [n for n in nodes if n["metadata"]["uid"] == old_uid]
         return old + [None] * max(0, wanted - len(ready))

@@ -15,6 +15,7 @@ from botocore.config import Config
 from botocore.exceptions import ClientError
 
 from lab.aws import SERVICE_ACCESS_KEY, Context, ServiceError
+from lab.aws.eks_identity import identify
 from lab.aws.restjson import SESSION
 
 log = logging.getLogger("lab.eks")
@@ -80,9 +81,7 @@ class Cluster:
 
     def identify(self, principal_arn: str) -> dict[str, Any] | None:
         """{"username", "groups"} of an IAM principal, or None where it has no access entry."""
-        from lab.aws.eks_access import identify
-
-        return identify(self, principal_arn)
+        return identify(self.access_entries, principal_arn)
 
     def kubernetes(
         self, method: str, path: str, body: Any = None, ok: tuple[int, ...] = (), **more: Any

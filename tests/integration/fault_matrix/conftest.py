@@ -6,14 +6,10 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-import boto3
 import pytest
 
-from ansible_collections.gpushare.eks.plugins.module_utils import _documents, _scripts
-
 from ..support import doors, engine
-from ..support.aws_state import TAG
-from ..support.fleet import Fleet, running
+from ..support.fleet import Fleet, documents, running
 from .judge import CLUSTER, TRIO
 
 NODES = 24  # more than any table of faults of nodes has cases
@@ -21,13 +17,8 @@ NODES = 24  # more than any table of faults of nodes has cases
 
 @pytest.fixture(scope="package")
 def fleet() -> Iterator[Fleet]:
-    documents = _documents.Documents(boto3.client("ssm"))
     with contextlib.ExitStack() as stack:
-        for one in _scripts.documents():
-            desired = _documents.wanted(one["name"], one["content"], {TAG: CLUSTER})
-            sync = {"cluster": CLUSTER, "check_mode": False}
-            documents.sync(one["name"], desired, state="present", **sync)
-            stack.callback(documents.release, one["name"], **sync)
+        stack.enter_context(documents(CLUSTER))
         stack.callback(doors.faults, None)
         yield stack.enter_context(running(CLUSTER, NODES))
 

@@ -11,6 +11,8 @@ from typing import Any
 
 import boto3
 
+from ansible_collections.gpushare.eks.plugins.module_utils import _documents, _scripts
+
 from . import cluster
 from .aws_state import TAG
 
@@ -34,6 +36,19 @@ def wait(what: str, ready: Callable[[], Any], limit_s: float = 60) -> Any:
         assert time.monotonic() < deadline, f"{what} took more than {limit_s:g} s"
         time.sleep(0.1)
     return found
+
+
+@contextlib.contextmanager
+def documents(name: str) -> Iterator[None]:
+    """The SSM documents that a runner may send, as cluster ``name``'s."""
+    kept = _documents.Documents(boto3.client("ssm"))
+    with contextlib.ExitStack() as stack:
+        for one in _scripts.documents():
+            desired = _documents.wanted(one["name"], one["content"], {TAG: name})
+            sync = {"cluster": name, "check_mode": False}
+            kept.sync(one["name"], desired, state="present", **sync)
+            stack.callback(kept.release, one["name"], **sync)
+        yield
 
 
 @contextlib.contextmanager

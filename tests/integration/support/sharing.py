@@ -9,12 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import boto3
 import yaml
 
 from ansible_collections.gpushare.eks.plugins.module_utils import (
-    _documents,
-    _scripts,
     _sharing_configs,
 )
 from ansible_collections.gpushare.eks.plugins.module_utils._names import POOL_LABEL
@@ -22,8 +19,7 @@ from ansible_collections.gpushare.eks.plugins.module_utils._pool_names import CO
 from ansible_collections.gpushare.eks.plugins.module_utils._pools import derive
 
 from . import cluster, engine
-from .aws_state import TAG
-from .fleet import INSTANCE_TYPE, Fleet, running, wait
+from .fleet import INSTANCE_TYPE, Fleet, documents, running, wait
 
 CLUSTER, NAMESPACE = "changing", "nvidia-device-plugin"
 SHARED = "nvidia.com/gpu.shared"
@@ -48,13 +44,8 @@ CONFIGS = {
 @contextlib.contextmanager
 def changing(home: Path) -> Iterator[Fleet]:
     """Two nodes that share by time-slicing and publish their memory."""
-    documents = _documents.Documents(boto3.client("ssm"))
     with contextlib.ExitStack() as stack:
-        for one in _scripts.documents():
-            desired = _documents.wanted(one["name"], one["content"], {TAG: CLUSTER})
-            sync = {"cluster": CLUSTER, "check_mode": False}
-            documents.sync(one["name"], desired, state="present", **sync)
-            stack.callback(documents.release, one["name"], **sync)
+        stack.enter_context(documents(CLUSTER))
         fleet = stack.enter_context(running(CLUSTER, 2))
         for name in fleet.nodes.values():
             label(name, {POOL_LABEL: "shared", CONFIG_LABEL: "shared"})

@@ -92,18 +92,6 @@ def test_in_a_template_as_roles_use_them():
     assert "warning" not in done.stderr.lower()
 
 
-@pytest.mark.parametrize("name", sorted(FILTERS))
-def test_documented(name):
-    path = Path(gpu.__file__).with_name(f"{name}.yml")
-    text = yaml.safe_load(path.read_text(encoding="utf-8"))
-    assert text["DOCUMENTATION"]["name"] == name
-    code = FILTERS[name].__code__
-    arguments = code.co_varnames[1 : code.co_argcount]
-    assert set(text["DOCUMENTATION"]["options"]) == {"_input", *arguments}
-    assert text["EXAMPLES"]
-    assert text["RETURN"]["_value"]["description"]
-
-
 def test_plugin_configs_reads_what_is_deployed():
     wanted = DERIVED["device_plugin_configs"]
     deployed = {

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
-import yaml
 from ansible.errors import AnsibleFilterError
 
 from ansible_collections.gpushare.eks.plugins.filter import gpu, workloads
@@ -38,15 +35,3 @@ def test_the_proof():
     found = FILTERS["proof_result"]([], plan)
     assert not found["passed"]
     assert found["junit"].startswith("<?xml")
-
-
-@pytest.mark.parametrize("name", sorted(FILTERS))
-def test_documented(name):
-    path = Path(workloads.__file__).with_name(f"{name}.yml")
-    text = yaml.safe_load(path.read_text(encoding="utf-8"))
-    assert text["DOCUMENTATION"]["name"] == name
-    code = FILTERS[name].__code__
-    arguments = code.co_varnames[1 : code.co_argcount]
-    assert set(text["DOCUMENTATION"]["options"]) == {"_input", *arguments}
-    assert text["EXAMPLES"]
-    assert text["RETURN"]["_value"]["sample"]
