@@ -26,6 +26,17 @@ def _descendants(pid: int) -> list[int]:
     return found
 
 
+def _stopped(pid: int) -> list[int]:
+    """The process and all that it started: stopped, so that none forks while it is looked for."""
+    found: list[int] = []
+    while fresh := [one for one in _descendants(pid) if one not in found]:
+        for one in fresh:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(one, signal.SIGSTOP)
+        found += fresh
+    return found
+
+
 def run_until(
     playbook: str,
     reached: Callable[[str], bool],
@@ -54,7 +65,7 @@ def run_until(
             assert process.poll() is None, f"ended by itself:\n{log.read_text()}"
             assert time.monotonic() < deadline, f"never reached:\n{log.read_text()}"
             time.sleep(0.05)
-        for pid in _descendants(process.pid):
+        for pid in _stopped(process.pid):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         process.wait()
