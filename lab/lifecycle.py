@@ -47,7 +47,7 @@ def up(progress: Progress = say) -> str:
     _check_platform()
     state = state_dir()
     build.ensure(progress)
-    state.mkdir(exist_ok=True)
+    state.mkdir(parents=True, exist_ok=True)
     with (state / "lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,6 +1,6 @@
 # Copyright: (c) 2026, gpushare.eks contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What the admission policies compare a pod with: names, and the numbers of derived pools. Pure.
+"""What the admission policies compare a pod with: the numbers of derived pools. Pure.
 
 Memory is whole MiB (`_mib`). The policies are CEL in the role device_plugin; they decide from these
 numbers as _shares.workload does.
@@ -11,32 +11,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.gpushare.eks.plugins.module_utils import _pool_names, _shares
-from ansible_collections.gpushare.eks.plugins.module_utils._names import (
-    COMPUTE_ANNOTATION,
-    POOL_LABEL,
-)
+from ansible_collections.gpushare.eks.plugins.module_utils import _shares
 
 
 def admission(derived: Mapping[str, Any]) -> dict[str, Any]:
-    """Names and numbers of the policies about pods. derived: what derive() returned.
+    """Numbers of the policies about pods. derived: what derive() returned, whose names they use.
 
-    Returns {"resource", "names": {..}, "memory_pools": {name: {"limit_mib": the most that a
-    container gets, "types": [[grant_mib, node_mib], ...], "mps", "compute_percent",
-    "tolerations"}}, "fits": the same as a text for people, "shared_pools", "exclusive_pools"}.
+    Returns {"memory_pools": {name: {"limit_mib": the most that a container gets, "types":
+    [[grant_mib, node_mib], ...], "mps", "compute_percent", "tolerations"}}, "fits": the same as a
+    text for people, "tolerations", "shared_pools", "exclusive_pools"}.
     """
     pools = derived["pools"]
     memory = {pool["name"]: _numbers(pool) for pool in pools if pool["predicted"]["gpu_memory_mib"]}
     return {
-        "resource": derived["resource"],
-        "names": {
-            "pool_label": POOL_LABEL,
-            "config_label": _pool_names.CONFIG_LABEL,
-            "shared_taint": _pool_names.SHARED_TAINT,
-            "shared_gpu": _pool_names.SHARED_GPU,
-            "whole_gpu": _pool_names.WHOLE_GPU,
-            "compute_annotation": COMPUTE_ANNOTATION,
-        },
         "memory_pools": memory,
         "fits": ", ".join(f"{name} {one['limit_mib']}Mi" for name, one in memory.items()),
         "tolerations": _shares.tolerations(None),

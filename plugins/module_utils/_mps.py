@@ -20,13 +20,13 @@ def _version(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in text.split("."))
 
 
-def driver_clients(capability: str, cuda_version: str) -> int | None:
-    """Clients of one MPS server: 16 before Volta, 48 from it, 60 from CUDA 13.1.
+def is_cuda_version(text: object) -> bool:
+    """Whether this is a CUDA version as nvidia-smi shows it: "13.0"."""
+    return isinstance(text, str) and bool(re.match(r"\d{1,2}\.\d{1,2}\Z", text, re.ASCII))
 
-    None for a CUDA version that is none.
-    """
-    if not re.match(r"\d{1,2}\.\d{1,2}\Z", cuda_version, re.ASCII):
-        return None
+
+def driver_clients(capability: str, cuda_version: str) -> int:
+    """Clients of one MPS server: 16 before Volta, 48 from it, 60 from CUDA 13.1."""
     if _version(capability) < (7, 0):
         return 16
     return 60 if _version(cuda_version) >= (13, 1) else 48

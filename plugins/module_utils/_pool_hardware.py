@@ -199,7 +199,7 @@ def _check_mps(
         if model is None:
             continue
         replicas, capability = sharing["replicas"] or 0, model["compute_capability"]
-        clients = driver_clients(capability, sharing["cuda_version"]) or 0
+        clients = driver_clients(capability, sharing["cuda_version"])
         most = min(clients, most_replicas(capability))
         if replicas > most:
             problems.add(

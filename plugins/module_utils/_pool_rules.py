@@ -15,7 +15,7 @@ from typing import Any
 from ansible_collections.gpushare.eks.plugins.module_utils._mps import (
     CUDA_VERSION,
     PLUGIN_REPLICAS,
-    driver_clients,
+    is_cuda_version,
 )
 from ansible_collections.gpushare.eks.plugins.module_utils._plugin_flags import read_flags
 from ansible_collections.gpushare.eks.plugins.module_utils._pool_fields import (
@@ -235,7 +235,7 @@ def _cuda_version(
         return None
     if value is None:
         return CUDA_VERSION
-    if not isinstance(value, str) or driver_clients("9.0", value) is None:
+    if not is_cuda_version(value):
         problems.add(
             field,
             value,

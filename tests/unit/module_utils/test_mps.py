@@ -6,6 +6,7 @@ import pytest
 
 from ansible_collections.gpushare.eks.plugins.module_utils._mps import (
     driver_clients,
+    is_cuda_version,
     most_replicas,
 )
 
@@ -20,14 +21,16 @@ from ansible_collections.gpushare.eks.plugins.module_utils._mps import (
         ("10.0", "13.0", 48),
         ("7.5", "13.1", 60),
         ("12.0", "14.0", 60),
-        ("7.5", "13", None),
-        ("7.5", "580.65.06", None),
-        ("7.5", "", None),
-        ("7.5", "13.1\n", None),
     ],
 )
 def test_clients_of_the_driver(capability, cuda_version, clients):
     assert driver_clients(capability, cuda_version) == clients
+
+
+@pytest.mark.parametrize("text", ["13", "580.65.06", "", "13.1\n", 13.1, None])
+def test_what_is_no_cuda_version(text):
+    assert not is_cuda_version(text)
+    assert is_cuda_version("13.1")
 
 
 @pytest.mark.parametrize(
